@@ -1,0 +1,60 @@
+"""The names that are for ever: activities, workflows, signals, queries and task queues.
+
+Histories and callers outside refer to them, so a name never changes its meaning: a changed payload gets a name of its own (`_v2`).
+"""
+
+from typing import Final
+
+RUN_COMMAND: Final = "emberpool.run_command"
+WRITE_FILE: Final = "emberpool.write_file"
+READ_FILE: Final = "emberpool.read_file"
+BIND_JOB: Final = "emberpool.bind_job"
+OPEN_SANDBOX: Final = "emberpool.open_sandbox"
+ADOPT_SANDBOX: Final = "emberpool.adopt_sandbox"
+DETACH_SANDBOX: Final = "emberpool.detach_sandbox"
+RECYCLE_POD: Final = "emberpool.recycle_pod"
+WAIT_FOR_POD: Final = "emberpool.wait_for_pod"
+PROVISION_POD: Final = "emberpool.provision_pod"
+PROMOTE_STANDBY: Final = "emberpool.promote_standby"
+SWAP_IMAGE: Final = "emberpool.swap_image"
+PLAN_POOL: Final = "emberpool.plan_pool"
+TEND_POOL: Final = "emberpool.tend_pool"
+SET_TARGETS: Final = "emberpool.set_targets"
+PROVISION_WARM: Final = "emberpool.provision_warm"
+RETIRE_PODS: Final = "emberpool.retire_pods"
+LOAD_TASKS: Final = "emberpool.load_tasks"
+RECORD_RESULT: Final = "emberpool.record_result"
+RUN_TOOL: Final = "emberpool.run_tool"
+
+TOOL_CALL: Final = "EmberpoolToolCall"
+ROLLOUT: Final = "EmberpoolRollout"
+ROLLOUT_BATCH: Final = "EmberpoolRolloutBatch"
+ROLLOUT_SHARD: Final = "EmberpoolRolloutShard"
+POOL_MANAGER: Final = "EmberpoolPoolManager"
+
+SET_BUDGET: Final = "set_budget"
+DRAIN: Final = "drain"
+POOL_STATUS: Final = "status"
+BATCH_PROGRESS: Final = "progress"
+
+DEFAULT_TASK_QUEUE: Final = "emberpool"
+
+
+def control_queue(task_queue: str) -> str:
+    """Queue of short work (files, release, recycle, plan, tend): long commands never fill its slots."""
+    return f"{task_queue}-control"
+
+
+def wait_queue(task_queue: str) -> str:
+    """Queue of the waits in line, which only sleep."""
+    return f"{task_queue}-wait"
+
+
+def tools_queue(task_queue: str) -> str:
+    """Queue of one-shot calls."""
+    return f"{task_queue}-tools"
+
+
+def pool_manager_id(deployment: str, profile: str) -> str:
+    """Workflow id of the one manager of a pool."""
+    return f"emberpool-pool/{deployment}/{profile}"

@@ -1,0 +1,1 @@
+"""The side of emberd that a worker uses: signed requests over kept-alive connections."""

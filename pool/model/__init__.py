@@ -1,0 +1,1 @@
+"""The types that every layer speaks: states, claims, commands, profiles, errors."""

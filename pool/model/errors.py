@@ -1,0 +1,129 @@
+"""Every error that emberpool raises at its callers, each with its fields and its remedy.
+
+The names are part of the contract: they cross Temporal as `ApplicationError.type`, with the fields as details
+(activities/errors.py translates both ways). A command's own failure is a result and none of these,
+except where a caller asked for an exception by `CommandResult.check`.
+"""
+
+from typing import ClassVar
+
+
+class EmberpoolError(Exception):
+    """Base of all. `retryable` says whether the same call may succeed later; `remedy` is one sentence."""
+
+    retryable: ClassVar[bool] = False
+    remedy: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text} ({self.remedy})" if self.remedy else text
+
+
+class InvalidInput(EmberpoolError):
+    """An argument that can never work. Raised by models, workflows and activities before a pod is claimed; not retried."""
+
+    remedy = "correct the named field and call again"
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field, self.problem = field, problem
+
+
+class SandboxLost(EmberpoolError):
+    """The sandbox and all state in it are gone. Raised by any call on it, caught by the workflow; not retried.
+
+    `reason` is one word (hold_expired, pod_gone, restarted, evicted, oom, fenced, ...); `executed` says whether the
+    command of this call ran: yes, no or unknown.
+    """
+
+    remedy = "open a new sandbox and repeat from a state that you can rebuild"
+
+    def __init__(self, reason: str, executed: str = "no", detail: str = "") -> None:
+        super().__init__(f"sandbox lost: {reason}, executed={executed}{': ' + detail if detail else ''}")
+        self.reason, self.executed, self.detail = reason, executed, detail
+
+
+class NoCapacity(EmberpoolError):
+    """No pod became free before the claim's deadline. Raised by the wait; the caller decides, emberpool does not retry."""
+
+    remedy = "raise the pool's budget or the claim's wait_timeout, or open fewer sandboxes at once"
+
+    def __init__(self, profile: str, waited_s: float, detail: str = "") -> None:
+        super().__init__(f"no pod of profile {profile!r} within {waited_s:.0f} s{': ' + detail if detail else ''}")
+        self.profile, self.waited_s, self.detail = profile, waited_s, detail
+
+
+class SandboxClosed(EmberpoolError):
+    """The sandbox was released. Raised by calls that come after it, also late retries; not retried."""
+
+    remedy = "open a new sandbox; a handle ends with its `async with` block"
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"sandbox {request_id} is closed")
+        self.request_id = request_id
+
+
+class RequestMismatch(EmberpoolError):
+    """A request id came back with another caller or profile. Raised by the index; not retried."""
+
+    remedy = "make one request id per sandbox; never copy one between callers"
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"request {request_id} belongs to another caller or profile")
+        self.request_id = request_id
+
+
+class PodUnreachable(EmberpoolError):
+    """emberd did not answer, or not with a valid signature. Raised by pool/client; retried a bounded number of times."""
+
+    retryable = True
+    remedy = "transient; if it lasts, look at the pod's log"
+
+    def __init__(self, pod: str, detail: str) -> None:
+        super().__init__(f"pod {pod}: {detail}")
+        self.pod, self.detail = pod, detail
+
+
+class PoolUnavailable(EmberpoolError):
+    """Redis or the provider cannot be reached, or the index is being rebuilt. Retried until the claim's deadline."""
+
+    retryable = True
+    remedy = "transient; if it lasts, look at Redis and at the provider"
+
+
+class CommandFailed(EmberpoolError):
+    """The command did not succeed. Raised only by `CommandResult.check`."""
+
+    remedy = "read the command's output"
+
+    def __init__(self, outcome: str, exit_code: int | None, signal: int | None, tail: str) -> None:
+        how = f"signal {signal}" if signal is not None else f"exit status {exit_code}"
+        super().__init__(f"command {outcome}, {how}: {tail}")
+        self.outcome, self.exit_code, self.signal, self.tail = outcome, exit_code, signal, tail
+
+
+class CommandTimedOut(CommandFailed):
+    """The command's time limit passed. Raised only by `CommandResult.check`."""
+
+    remedy = "raise time_limit_s, or make the command end sooner"
+
+    def __init__(self, time_limit_s: float, tail: str) -> None:
+        EmberpoolError.__init__(self, f"command timed out after {time_limit_s:g} s: {tail}")
+        self.outcome, self.exit_code, self.signal, self.tail = "timed_out", None, 9, tail
+        self.time_limit_s = time_limit_s
+
+
+class CommandOutOfMemory(CommandFailed):
+    """The command went over the sandbox's memory limit. Raised only by `CommandResult.check`."""
+
+    remedy = "raise limits.memory_mb of the profile, or use less memory"
+
+    def __init__(self, tail: str) -> None:
+        EmberpoolError.__init__(self, f"command used more memory than the profile allows: {tail}")
+        self.outcome, self.exit_code, self.signal, self.tail = "oom_killed", None, 9, tail
+
+
+class IndexRebuilding(PoolUnavailable):
+    """The index has no generation: Redis was lost or is new. Raised by every transition but `claim`; retried."""
+
+    remedy = "transient: a worker rebuilds the index from the pods"

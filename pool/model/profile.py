@@ -1,0 +1,136 @@
+"""Profiles: what one kind of pod is, written by people as YAML and checked here."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.frozen import Strict
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+"""A DNS label that leaves room for a pod's suffix within Kubernetes' 63 characters."""
+
+
+class ProviderKind(StrEnum):
+    """Where the pods of a profile come from."""
+
+    LOCAL = "local"
+    """This machine, through bubblewrap."""
+    KUBERNETES = "kubernetes"
+    """A Kubernetes namespace."""
+
+
+class Isolation(StrEnum):
+    """How a local pod is shut off from its host."""
+
+    BUBBLEWRAP = "bubblewrap"
+    """Own mount, PID, IPC, UTS and network namespaces."""
+    PLAIN = "plain"
+    """A plain process: no isolation of files, network or processes. For trusted code only."""
+
+
+class Network(StrEnum):
+    """What a job may reach."""
+
+    NONE = "none"
+    """Its own loopback only."""
+    OPEN = "open"
+    """The outside, never the host's loopback; a provider that cannot promise that refuses the profile."""
+
+
+class Limits(Strict):
+    """What one pod may use. Enforced inside the pod."""
+
+    memory_mb: int = Field(default=1024, ge=16)
+    """Resident memory of all of a sandbox's processes, MiB; beyond it the command ends as oom_killed."""
+    pids: int = Field(default=256, ge=8)
+    """Processes and threads at once."""
+    open_files: int = Field(default=1024, ge=64)
+    file_mb: int = Field(default=1024, ge=1)
+    """Largest single file, MiB."""
+    time_limit_s: float = Field(default=3600.0, gt=0)
+    """Ceiling for any command's own time limit; a larger one is clamped."""
+
+
+class Profile(Strict):
+    """One kind of pod: all pods of a profile in one trust domain are one pool and interchangeable."""
+
+    name: str
+    provider: ProviderKind = ProviderKind.LOCAL
+    base_image: str = "base"
+    """Image of a claim that names none. Local: `base` is the host's own /usr, read-only."""
+    images: Mapping[str, str] = Field(default_factory=dict[str, str])
+    """Local only: further images, name to absolute root folder."""
+    limits: Limits = Limits()
+    min_warm: int = Field(default=1, ge=0)
+    """Pods kept warm and free, so long as the ceiling allows."""
+    max_pods: int = Field(default=4, ge=0)
+    """Ceiling until a budget signal says otherwise; counts starting and dying pods too."""
+    keep_alive_s: float = Field(default=300.0, ge=0)
+    """How long an idle used pod is kept for the caller that used it last."""
+    max_uses: int = Field(default=1000, ge=1)
+    """Leases after which a pod is rotated out."""
+    isolation: Isolation = Isolation.BUBBLEWRAP
+    network: Network = Network.NONE
+    warm_up: tuple[str, ...] = ()
+    """Command run once in a new pod before it counts as ready."""
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not NAME.fullmatch(value):
+            raise ValueError("use 1-40 lower-case letters, digits and dashes, as in 'python-small'")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.min_warm > self.max_pods:
+            raise ValueError(
+                f"min_warm ({self.min_warm}) is above max_pods ({self.max_pods}): lower one or raise the other"
+            )
+        for name, root in self.images.items():
+            if not Path(root).is_absolute():
+                raise ValueError(f"images.{name}: {root!r} must be an absolute folder")
+        if self.base_image != "base" and self.provider is ProviderKind.LOCAL and self.base_image not in self.images:
+            raise ValueError(f"base_image {self.base_image!r} is not in images: add it there, or use 'base'")
+        if (
+            self.network is Network.OPEN
+            and self.provider is ProviderKind.LOCAL
+            and self.isolation is Isolation.BUBBLEWRAP
+        ):
+            raise ValueError(
+                "network 'open' is refused for local pods: it would share the host's loopback; "
+                "use 'none', or provider 'kubernetes' with an egress policy"
+            )
+        return self
+
+
+def parse_profiles(text: str, where: str = "profiles") -> tuple[Profile, ...]:
+    """Read one profile or a list of them from YAML.
+
+    Raises:
+        InvalidInput: the text is no YAML, a field is wrong (it is named), or two profiles share a name.
+    """
+    try:
+        data: object = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidInput(where, f"not valid YAML: {error}") from error
+    items: list[object] = list(data) if isinstance(data, list) else [data]  # pyright: ignore[reportUnknownArgumentType]
+    profiles: list[Profile] = []
+    for index, item in enumerate(items):
+        try:
+            profiles.append(Profile.model_validate(item))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "profile"
+            raise InvalidInput(f"{where}[{index}].{field}", first["msg"].removeprefix("Value error, ")) from error
+    names = [profile.name for profile in profiles]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(f"{where}.name", f"{name!r} stands twice: every profile needs a name of its own")
+    return tuple(profiles)

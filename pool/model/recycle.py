@@ -1,0 +1,52 @@
+"""What a reset proved."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from pydantic import Field
+
+from emberpool.pool.model.frozen import Frozen
+
+
+class RecycleTier(StrEnum):
+    """How a pod was reset, strongest first."""
+
+    ROOM = "room"
+    """The room was ended: its processes killed with their namespace, its upper layer dropped, a new room made."""
+    RESTART = "restart"
+    """The container was restarted in place, with volumes wiped."""
+    SWEEP = "sweep"
+    """Processes killed and scratch compared with a baseline manifest."""
+    NONE = "none"
+    """Not reset; such a pod is drained."""
+
+
+class Attestation(Frozen):
+    """emberd's own account of a reset: every check by name, true if it held. All must hold, or the pod is drained."""
+
+    tier: RecycleTier
+    checks: Mapping[str, bool] = Field(default_factory=dict[str, bool])
+    """processes, listeners, scratch, shared_memory: true means that nothing of the kind was left."""
+    duration_ms: float = 0.0
+    uses: int = 0
+    """Leases that the pod has served."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the reset is proved."""
+        return self.tier is not RecycleTier.NONE and bool(self.checks) and all(self.checks.values())
+
+
+class RecycleOutcome(StrEnum):
+    """What became of a released pod."""
+
+    IDLE = "idle"
+    """Attested, warm, tagged with the caller."""
+    HANDED_OVER = "handed_over"
+    """Attested and given at once to a waiting request of the same tag."""
+    DRAINED = "drained"
+    """Deleted: not attested, worn out, over the ceiling, or its place was needed by another caller."""
+    ALREADY = "already"
+    """Somebody else had recycled or deleted it."""
+    NO_POD = "no_pod"
+    """The request never held a pod."""

@@ -1,0 +1,1 @@
+"""Pods on this machine: a supervisor process that owns them, through bubblewrap."""

@@ -1,0 +1,33 @@
+"""emberpool: agent tool calls and RL rollouts as durable activities in warm, isolated pods.
+
+The public API, loaded on first use: workflows import this package inside Temporal's sandbox, where every import costs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from emberpool.pool.model.command import Command as Command
+    from emberpool.pool.model.command import CommandResult as CommandResult
+    from emberpool.pool.model.command import Outcome as Outcome
+    from emberpool.worker.plugin import EmberpoolPlugin as EmberpoolPlugin
+    from emberpool.worker.settings import Settings as Settings
+    from emberpool.workflows.sandbox import Sandbox as Sandbox
+
+__all__ = ["Command", "CommandResult", "EmberpoolPlugin", "Outcome", "Sandbox", "Settings"]
+
+_HOME = {
+    "Command": "emberpool.pool.model.command",
+    "CommandResult": "emberpool.pool.model.command",
+    "Outcome": "emberpool.pool.model.command",
+    "EmberpoolPlugin": "emberpool.worker.plugin",
+    "Sandbox": "emberpool.workflows.sandbox",
+    "Settings": "emberpool.worker.settings",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'emberpool' has no attribute {name!r}")
+    return getattr(import_module(home), name)

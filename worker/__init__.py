@@ -1,0 +1,1 @@
+"""The composition root: plugin, settings, command line, the embedded stack, the demo."""

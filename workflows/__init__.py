@@ -1,0 +1,1 @@
+"""Deterministic Temporal code: the sandbox handle, tool calls, rollouts, batches, the pool manager."""
