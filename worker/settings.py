@@ -1,0 +1,92 @@
+"""Every setting of a worker, in one frozen tree: built here, passed down; nothing else reads the environment.
+
+Temporal's own address, namespace and TLS come from Temporal's environment configuration (`temporalio.envconfig`).
+"""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from emberpool.activities.names import DEFAULT_TASK_QUEUE
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.profile import Profile, parse_profiles
+
+
+class Settings(BaseSettings):
+    """Settings of one worker process. Each is read from `EMBERPOOL_<NAME>`, unless given to the constructor."""
+
+    model_config = SettingsConfigDict(env_prefix="EMBERPOOL_", frozen=True, extra="forbid")
+
+    deployment: str = Field(default="default", pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")
+    """Name of this trust domain: part of every key, label and workflow id, so that two never touch each other's pods."""
+    tenant: str = "default"
+    """Whom this worker's task queue serves. Part of every tag: equal caller names of two tenants never share a pod."""
+    task_queue: str = DEFAULT_TASK_QUEUE
+    """NAME of the four task queues NAME, NAME-control, NAME-wait and NAME-tools."""
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    """`redis://`, `rediss://` or `unix://` URL, with its password."""
+    pool_key_file: Path | None = None
+    """File with the pool key: 32 random bytes in hex, readable by the worker only. The key signs every request to a pod."""
+    supervisor_socket: Path | None = None
+    """Socket of the supervisor that owns local pods; needed by profiles of provider local."""
+    profiles_file: Path | None = None
+    """YAML file with the profiles that this worker serves."""
+    profiles: tuple[Profile, ...] = ()
+    """Profiles given in code; `profiles_file` is added to them."""
+    max_concurrent_commands: int = Field(default=200, ge=1)
+    """Commands at once in this worker; each waits on a pod and costs little."""
+    max_concurrent_control: int = Field(default=100, ge=1)
+    """Files, releases, recycles and plans at once; apart from commands, so that long ones never starve them."""
+    max_concurrent_waits: int = Field(default=1000, ge=1)
+    """Requests waiting in line in this worker."""
+    heartbeat_s: float = Field(default=3.0, gt=0.1)
+    """Seconds between heartbeats of a running command: how soon a cancellation reaches it."""
+    graceful_shutdown_s: float = Field(default=10.0, ge=0)
+    """Seconds that a stopping worker gives its activities; commands go on in their pods and are picked up again."""
+    start_pool_managers: bool = True
+    """Whether this worker starts the pool managers of its profiles if they do not run yet."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [profile.name for profile in self.all_profiles()]
+        if len(set(names)) != len(names):
+            raise ValueError("profiles: two profiles share a name, in code or in profiles_file")
+        return self
+
+    def all_profiles(self) -> tuple[Profile, ...]:
+        """The profiles given in code and those of the file.
+
+        Raises:
+            InvalidInput: the file cannot be read or is wrong; the field is named.
+        """
+        if self.profiles_file is None:
+            return self.profiles
+        try:
+            text = self.profiles_file.read_text()
+        except OSError as error:
+            raise InvalidInput("profiles_file", f"cannot be read: {error}") from error
+        return self.profiles + parse_profiles(text, str(self.profiles_file))
+
+    def pool_key(self) -> bytes:
+        """The pool key.
+
+        Raises:
+            InvalidInput: there is no file, others can read it, or it does not hold 32 bytes in hex.
+        """
+        if self.pool_key_file is None:
+            raise InvalidInput(
+                "pool_key_file", "is not set: make one with `openssl rand -hex 32 > FILE; chmod 600 FILE`"
+            )
+        try:
+            mode = os.stat(self.pool_key_file).st_mode
+            key = bytes.fromhex(self.pool_key_file.read_text().strip())
+        except (OSError, ValueError) as error:
+            raise InvalidInput("pool_key_file", f"{self.pool_key_file} holds no key in hex: {error}") from error
+        if mode & 0o077:
+            raise InvalidInput("pool_key_file", f"{self.pool_key_file} can be read by others: chmod 600")
+        if len(key) < 32:
+            raise InvalidInput("pool_key_file", f"{self.pool_key_file} holds fewer than 32 bytes")
+        return key
