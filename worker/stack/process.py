@@ -1,7 +1,7 @@
 """Child processes that never outlive their parent.
 
-The stack starts servers of other people's making. Each is started through a tiny Python launcher that asks the kernel for
-SIGKILL at the parent's death and then becomes the server, so that a SIGKILLed `emberpool dev` leaves nothing behind.
+The stack starts servers of other people's making. Each is started through a tiny Python launcher that asks the kernel
+for SIGKILL at the parent's death and then becomes the server, so that a SIGKILLed `emberpool dev` leaves nothing behind.
 (`preexec_fn` would run Python between fork and exec, which can deadlock in a process with threads.)
 """
 
@@ -20,7 +20,7 @@ from emberpool.worker.stack.errors import StackError
 TAIL_BYTES = 64 * 1024
 """How much of a log's end is read for its last lines."""
 
-# argv: expected parent, program, its arguments. The parent may have died before prctl took effect: hence the check after it.
+# argv: expected parent, program, its arguments. The parent may have died before prctl took effect: hence the check.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -72,7 +72,7 @@ class ChildProcess:
         """Start it. The last run's log is kept beside the new one, with `.1` added.
 
         Raises:
-            StackError: the log cannot be written. A program that cannot be run shows as an early end, its cause in the log.
+            StackError: the log cannot be written. A program that cannot be run shows as an early end, its cause logged.
         """
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -80,11 +80,8 @@ class ChildProcess:
                 self.log.replace(self.log.with_name(self.log.name + ".1"))
             output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StackError(
-                self.name,
-                f"cannot write its log {self.log}: {error.strerror}",
-                "use a data folder that you can write to",
-            ) from error
+            remedy = "use a data folder that you can write to"
+            raise StackError(self.name, f"cannot write its log {self.log}: {error.strerror}", remedy) from error
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self.argv),
