@@ -1,7 +1,7 @@
 """Child processes that never outlive their parent.
 
 The stack starts servers of other people's making. Each is started through a tiny Python launcher that asks the kernel
-for SIGKILL at the parent's death and then becomes the server, so that a SIGKILLed `emberpool dev` leaves nothing behind.
+for SIGKILL at the parent's death and then becomes the server: a SIGKILLed `emberpool dev` leaves nothing behind.
 (`preexec_fn` would run Python between fork and exec, which can deadlock in a process with threads.)
 """
 
