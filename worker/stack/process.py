@@ -84,7 +84,7 @@ class ChildProcess:
             raise StackError(self.name, f"cannot write its log {self.log}: {error.strerror}", remedy) from error
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self.argv),
+                *self.launch_argv(os.getpid()),
                 env=self.env,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
@@ -141,6 +141,10 @@ class ChildProcess:
         else:
             how = f"ended with exit status {status}"
         return StackError(self.name, how, remedy or f"read its log: {self.log}", self.log_tail())
+
+    def launch_argv(self, parent: int) -> tuple[str, ...]:
+        """What is run: the launcher, which becomes the program if its parent is still `parent`."""
+        return (sys.executable, "-I", "-S", "-c", _LAUNCHER, str(parent), *self.argv)
 
     @staticmethod
     def _kill(process: asyncio.subprocess.Process) -> None:
