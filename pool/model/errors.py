@@ -74,14 +74,46 @@ class RequestMismatch(EmberpoolError):
 
 
 class PodUnreachable(EmberpoolError):
-    """emberd did not answer, or not with a valid signature. Raised by pool/client; retried a bounded number of times."""
+    """emberd did not answer, or not with a valid signature. Raised by pool/client; retried a bounded number of times.
+
+    `sent` is False only where the request cannot have reached emberd: no connection was ever made.
+    """
 
     retryable = True
     remedy = "transient; if it lasts, look at the pod's log"
 
-    def __init__(self, pod: str, detail: str) -> None:
+    def __init__(self, pod: str, detail: str, sent: bool = True) -> None:
         super().__init__(f"pod {pod}: {detail}")
-        self.pod, self.detail = pod, detail
+        self.pod, self.detail, self.sent = pod, detail, sent
+
+
+class PodRefused(EmberpoolError):
+    """emberd answered, rightly signed, that it will not: the lease is over, or was never this one.
+
+    Raised by pool/client, caught by the activities, which turn it into SandboxLost or move a new claim; not retried.
+    `word` is one of docs/emberd-protocol.md: other_boot, stale_epoch, other_lease, other_tag, not_clean, not_fenced,
+    unknown_execution.
+    """
+
+    remedy = "open a new sandbox"
+
+    def __init__(self, word: str, detail: str = "") -> None:
+        super().__init__(f"refused: {word}{': ' + detail if detail else ''}")
+        self.word, self.detail = word, detail
+
+
+class SandboxFileError(EmberpoolError):
+    """A file of the sandbox cannot be read or written. Raised by file calls; the sandbox lives on; not retried.
+
+    `reason` is one word: not_found, too_large, not_a_file (a folder, FIFO, device or socket), or file_refused
+    (no permission, read-only, no space: `detail` says which).
+    """
+
+    remedy = "give the path of a regular file in a folder that jobs may write, within the size limit"
+
+    def __init__(self, path: str, reason: str, detail: str = "") -> None:
+        super().__init__(f"{path!r}: {reason}{': ' + detail if detail else ''}")
+        self.path, self.reason, self.detail = path, reason, detail
 
 
 class PoolUnavailable(EmberpoolError):
