@@ -51,7 +51,7 @@ def to_task(problem: Mapping[str, str]) -> RolloutTask:
         prompt=prompt,
         files=(TextFile(path="problem.py", text=prompt), TextFile(path=TRIAL, text=trial(problem))),
         verifier=Verifier(
-            command=Command(argv=("python3", "-B", VERIFIER), time_limit_s=VERIFY_LIMIT_S, output_limit=OUTPUT_LIMIT),
+            command=_command(VERIFIER, VERIFY_LIMIT_S),
             files=(TextFile(path=VERIFIER, text=verifier(problem)),),
             expect_stdout=marker(task_id),
         ),
