@@ -13,8 +13,9 @@ from emberpool.worker.stack.temporal_server import TemporalServer, temporal_answ
 
 async def test_a_client_gets_an_answer(temporal_client: Client) -> None:
     """The fixture's server has the default namespace."""
-    assert await temporal_answers(temporal_client.service_client.config.target_host, "default") is None
-    problem = await temporal_answers(temporal_client.service_client.config.target_host, "no-such-namespace")
+    address = temporal_client.service_client.config.target_host
+    assert await temporal_answers({"target_host": address, "namespace": "default"}) is None
+    problem = await temporal_answers({"target_host": address, "namespace": "no-such-namespace"})
     assert problem is not None and "no-such-namespace" in problem
 
 

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.envconfig import ClientConnectConfig
 from temporalio.service import RPCError
 
 from emberpool.worker.stack.errors import StackError
@@ -118,15 +119,15 @@ class TemporalServer:
             self._running = running.pop_all()
 
     async def _answers(self) -> str | None:
-        return await temporal_answers(self.address, NAMESPACE)
+        return await temporal_answers({"target_host": self.address, "namespace": NAMESPACE})
 
 
-async def temporal_answers(address: str, namespace: str) -> str | None:
-    """None if a server answers at an address and has the namespace, else what is wrong."""
+async def temporal_answers(config: ClientConnectConfig) -> str | None:
+    """None if a server answers and has the namespace, else what is wrong."""
     try:
         async with asyncio.timeout(10.0):
-            client = await Client.connect(address, namespace=namespace)
-            request = DescribeNamespaceRequest(namespace=namespace)
+            client = await Client.connect(**config)
+            request = DescribeNamespaceRequest(namespace=client.namespace)
             await client.workflow_service.describe_namespace(request, timeout=timedelta(seconds=5))
     except TimeoutError:
         return "no answer within 10 s"

@@ -1,0 +1,56 @@
+# Each target sets up .venv by itself; nothing but Python 3.11 or newer is needed beforehand.
+export PYTHONSAFEPATH := 1
+
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$name" && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CODE := workflows activities pool worker tests benchmarks src/emberpool/__init__.py
+
+.PHONY: help setup demo test lint format types layers bench package ci clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## Set up .venv
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --group dev -e '.[local]'
+	@touch $@
+
+demo: $(STAMP) ## Run the main job on this machine (ARGS="--problems 16")
+	$(BIN)/emberpool demo $(ARGS)
+
+test: $(STAMP) ## Run the tests (ARGS="tests/stack -x")
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## Check style and format
+	$(BIN)/ruff check $(wildcard $(CODE))
+	$(BIN)/ruff format --check $(wildcard $(CODE))
+
+format: $(STAMP) ## Bring the format in order
+	$(BIN)/ruff check --fix $(wildcard $(CODE))
+	$(BIN)/ruff format $(wildcard $(CODE))
+
+types: $(STAMP) ## Check types, strictly, twice
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+layers: $(STAMP) ## Check that imports go one way
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## Measure (ARGS="--json figures.json")
+	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+package: $(STAMP) ## Build the wheel, compare it with git, and try it installed
+	.ci/package $(BIN)/python
+
+ci: ## Everything that CI runs
+	.ci/run
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,93 @@
+"""`emberpool dev`: the whole of emberpool on this machine, for as long as it is wanted."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.profile import Profile, parse_profiles
+from emberpool.worker.cli.output import console, print_pairs
+from emberpool.worker.cli.running import run_until_stopped
+
+if TYPE_CHECKING:
+    from emberpool.worker.stack.embedded import StackOptions
+
+DEFAULT_DATA_DIR = Path(".emberpool")
+
+
+def command(
+    ephemeral: Annotated[bool, typer.Option(help="Keep everything in memory and in a temporary folder.")] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where all is kept; ./.emberpool by default.")
+    ] = None,
+    profiles: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Profiles to serve; one named 'default' by default.")
+    ] = None,
+    temporal_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Any free one by default.")] = None,
+    ui_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Any free one by default.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+) -> None:
+    """Run Temporal, Redis, local pods and workers on this machine until Ctrl-C.
+
+    Set TEMPORAL_ADDRESS or EMBERPOOL_REDIS_URL to use a server of your own instead of the one that is started here.
+
+    [bold]Examples[/bold]
+
+      emberpool dev
+
+      emberpool dev --ephemeral --profiles profiles.yaml --ui-port 8233
+    """
+    from emberpool.worker.stack.embedded import StackOptions
+
+    with _data_dir(data_dir, ephemeral) as folder:
+        options = StackOptions(
+            data_dir=folder,
+            ephemeral=ephemeral,
+            profiles=_profiles(profiles),
+            temporal_port=temporal_port,
+            ui_port=ui_port,
+            workers=workers,
+        )
+        # It runs until it is stopped: to be stopped is no failure.
+        code = run_until_stopped(_serve(options), on_sigterm=0)
+    raise typer.Exit(code)
+
+
+async def _serve(options: "StackOptions") -> int:
+    from emberpool.worker.stack.embedded import EmbeddedStack
+
+    out = console()
+    out.print("starting ...", style="dim")
+    async with EmbeddedStack(options) as stack:
+        print_pairs("emberpool is up", stack.summary())
+        out.print("Ctrl-C takes it down.", style="dim")
+        await stack.wait()
+    return 1
+
+
+@contextmanager
+def _data_dir(asked: Path | None, ephemeral: bool) -> Generator[Path]:
+    if asked is not None or not ephemeral:
+        yield asked or DEFAULT_DATA_DIR
+        return
+    folder = tempfile.mkdtemp(prefix="emberpool-dev-")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _profiles(file: Path | None) -> tuple[Profile, ...]:
+    if file is None:
+        return (Profile(name="default", min_warm=1, max_pods=2 * (os.cpu_count() or 1)),)
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("--profiles", f"{file} cannot be read: {error}") from error
+    return parse_profiles(text, str(file))

@@ -1,0 +1,43 @@
+"""How the command line looks: two consoles, one shape of error, tables that fit 100 columns."""
+
+import json
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+WIDTH = 100
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on the present standard stream; at most 100 columns, and exactly so when it is not a terminal."""
+    made = Console(stderr=stderr, highlight=False)
+    made.width = min(made.width, WIDTH) if made.is_terminal else WIDTH
+    return made
+
+
+def print_error(what: str, remedy: str = "", log_tail: str = "") -> None:
+    """One red line with what failed, the log's last lines if there are any, and what to do about it."""
+    out = console(stderr=True)
+    out.print(f"[red bold]error:[/] [red]{escape(what)}[/]", soft_wrap=True)
+    for line in log_tail.splitlines():
+        out.print(f"  [dim]| {escape(line)}[/]", soft_wrap=True)
+    if remedy:
+        out.print(f"[bold]remedy:[/] {escape(remedy)}", soft_wrap=True)
+
+
+def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """A small table of names and values. A long value goes on in the next line, never cut off."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, value)
+    console().print(table)
+
+
+def print_json(data: object) -> None:
+    """JSON for machines, whole lines, no colours."""
+    sys.stdout.write(json.dumps(data, indent=2) + "\n")
