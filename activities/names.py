@@ -1,6 +1,7 @@
 """The names that are for ever: activities, workflows, signals, queries and task queues.
 
-Histories and callers outside refer to them, so a name never changes its meaning: a changed payload gets a name of its own (`_v2`).
+Histories and callers outside refer to them, so a name never changes its meaning: a changed payload gets a name of
+its own (`_v2`).
 """
 
 from typing import Final
@@ -33,6 +34,7 @@ ROLLOUT_SHARD: Final = "EmberpoolRolloutShard"
 POOL_MANAGER: Final = "EmberpoolPoolManager"
 
 SET_BUDGET: Final = "set_budget"
+APPLY_PROFILE: Final = "apply_profile"
 DRAIN: Final = "drain"
 POOL_STATUS: Final = "status"
 BATCH_PROGRESS: Final = "progress"

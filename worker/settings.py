@@ -21,7 +21,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="EMBERPOOL_", frozen=True, extra="forbid")
 
     deployment: str = Field(default="default", pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")
-    """Name of this trust domain: part of every key, label and workflow id, so that two never touch each other's pods."""
+    """Name of this trust domain: part of every key, label and workflow id, so that two never touch each other's
+    pods."""
     tenant: str = "default"
     """Whom this worker's task queue serves. Part of every tag: equal caller names of two tenants never share a pod."""
     task_queue: str = DEFAULT_TASK_QUEUE
@@ -29,7 +30,8 @@ class Settings(BaseSettings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     """`redis://`, `rediss://` or `unix://` URL, with its password."""
     pool_key_file: Path | None = None
-    """File with the pool key: 32 random bytes in hex, readable by the worker only. The key signs every request to a pod."""
+    """File with the pool key: 32 random bytes in hex, readable by the worker only. The key signs every request to a
+    pod."""
     supervisor_socket: Path | None = None
     """Socket of the supervisor that owns local pods; needed by profiles of provider local."""
     profiles_file: Path | None = None
@@ -44,6 +46,8 @@ class Settings(BaseSettings):
     """Requests waiting in line in this worker."""
     heartbeat_s: float = Field(default=3.0, gt=0.1)
     """Seconds between heartbeats of a running command: how soon a cancellation reaches it."""
+    sweep_quiet_s: float = Field(default=30.0, gt=0)
+    """A lease that was quiet for this long has its holder looked up in Temporal, then at doubling gaps up to 5 min."""
     graceful_shutdown_s: float = Field(default=10.0, ge=0)
     """Seconds that a stopping worker gives its activities; commands go on in their pods and are picked up again."""
     start_pool_managers: bool = True

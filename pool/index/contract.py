@@ -1,7 +1,9 @@
-"""The transitions of a pool's index: what RedisIndex (scripts) and ModelIndex (plain Python) both do, and tests hold equal.
+"""The transitions of a pool's index: what RedisIndex (scripts) and ModelIndex (plain Python) both do, and tests hold
+equal.
 
 One transition is one atomic script. Time is the index's own (Redis TIME), in milliseconds. No state lives in a worker.
-Every method raises PoolUnavailable if the index cannot be reached, and answers or raises Rebuilding while there is no generation.
+Every method raises PoolUnavailable if the index cannot be reached, and answers or raises Rebuilding while there is
+no generation.
 """
 
 from typing import Annotated, Literal, Protocol
@@ -50,7 +52,8 @@ class Released(Frozen):
 
 
 class NothingHeld(Frozen):
-    """The request held no pod: it left the line and its reservations are freed. `pod` names a pod that it left dirty before, if any."""
+    """The request held no pod: it left the line and its reservations are freed. `pod` names a pod that it left dirty
+    before, if any."""
 
     kind: Literal["nothing_held"] = "nothing_held"
 
@@ -224,11 +227,13 @@ class PoolIndex(Protocol):
         ...
 
     async def pod_failed(self, name: PodName, reason: str) -> FreedReply:
-        """A pod will not become ready, or broke: it drains, whoever holds it is Lost, whoever reserved it stands in line again."""
+        """A pod will not become ready, or broke: it drains, whoever holds it is Lost, whoever reserved it stands in
+        line again."""
         ...
 
     async def pod_gone(self, name: PodName, reason: str) -> None:
-        """Nothing of the pod is left: its record and its place go; the head of the line gets the place as a Provision."""
+        """Nothing of the pod is left: its record and its place go; the head of the line gets the place as a
+        Provision."""
         ...
 
     async def begin_recycle(self, name: PodName) -> RecycleStarted | NotDirty:
@@ -243,7 +248,8 @@ class PoolIndex(Protocol):
         keep_alive_s: float,
         max_uses: int,
     ) -> FreedReply:
-        """Attested: to the request reserved for it, else the first waiter of its tag within its share, else idle tagged,
+        """Attested: to the request reserved for it, else the first waiter of its tag within its share, else idle
+        tagged,
         else (others wait, or over the ceiling, or worn out, or not attested) draining."""
         ...
 
@@ -260,19 +266,22 @@ class PoolIndex(Protocol):
         ...
 
     async def expire(self, limit: int) -> int:
-        """Turn the pods of leases past their expiry dirty (Lost: hold_expired) and end waits past their deadline. Returns how many."""
+        """Turn the pods of leases past their expiry dirty (Lost: hold_expired) and end waits past their deadline.
+        Returns how many."""
         ...
 
     async def retire_idle(self, limit: int) -> list[PodName]:
-        """Set idle used pods past their keep-alive deadline draining, and idle pods above the ceiling. Returns their names."""
+        """Set idle used pods past their keep-alive deadline draining, and idle pods above the ceiling. Returns their
+        names."""
         ...
 
     async def quiet_leases(self, quiet_s: float, limit: int) -> list[LeaseRecord]:
-        """Leases and waits without a call for `quiet_s`, due for a question to Temporal; each is due again after doubling gaps up to 5 min."""
+        """Leases and waits without a call for `quiet_s`, due for a question to Temporal; each is due again after
+        doubling gaps up to 5 min."""
         ...
 
-    async def pods(self, state: PodState, limit: int) -> list[PodRecord]:
-        """Pods in a state, longest in it first."""
+    async def pods(self, state: PodState, limit: int, older_than_s: float = 0.0) -> list[PodRecord]:
+        """Pods in a state, longest in it first; only those in it for at least `older_than_s`, by the index's clock."""
         ...
 
     async def pod(self, name: PodName) -> PodRecord | None: ...
@@ -288,13 +297,15 @@ class PoolIndex(Protocol):
     async def rebuild(self, who: str, pods: list[RebuiltPod]) -> bool:
         """Write the index from the pods' own accounts and give it a generation; False if the lock was lost.
 
-        clean becomes idle (tagged as emberd says), held becomes leased under emberd's lease id for its hold, dirty stays dirty.
+        clean becomes idle (tagged as emberd says), held becomes leased under emberd's lease id for its hold, dirty
+        stays dirty.
         The ceiling is zero until targets are set again.
         """
         ...
 
     async def next_wakes(self, waker: str, timeout_s: float) -> list[RequestId]:
-        """Block until requests of this worker were served or lost their wait (one blocking list per worker and pool)."""
+        """Block until requests of this worker were served or lost their wait (one blocking list per worker and
+        pool)."""
         ...
 
     async def next_chores(self, timeout_s: float) -> bool:

@@ -94,7 +94,7 @@ class Claimed(Frozen):
     tag: Tag
     source: Source
     new: bool
-    """Answered for the first time; only then may a failed first contact move the request to another pod."""
+    """The first answer to a call (call_limit_s above 0); only then may a failed first contact move the request."""
     attestation: Attestation | None = None
     """The reset that this pod came from, if it was used before."""
 

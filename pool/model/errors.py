@@ -20,7 +20,8 @@ class EmberpoolError(Exception):
 
 
 class InvalidInput(EmberpoolError):
-    """An argument that can never work. Raised by models, workflows and activities before a pod is claimed; not retried."""
+    """An argument that can never work. Raised by models, workflows and activities before a pod is claimed; not
+    retried."""
 
     remedy = "correct the named field and call again"
 
@@ -44,7 +45,8 @@ class SandboxLost(EmberpoolError):
 
 
 class NoCapacity(EmberpoolError):
-    """No pod became free before the claim's deadline. Raised by the wait; the caller decides, emberpool does not retry."""
+    """No pod became free before the claim's deadline. Raised by the wait; the caller decides, emberpool does not
+    retry."""
 
     remedy = "raise the pool's budget or the claim's wait_timeout, or open fewer sandboxes at once"
 

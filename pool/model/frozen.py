@@ -33,7 +33,7 @@ def _encode(value: bytes) -> str:
 Bytes = Annotated[
     bytes,
     PlainValidator(_decode),
-    PlainSerializer(_encode, return_type=str, when_used="json"),
+    PlainSerializer(_encode, return_type=str),
     WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
 ]
 """Bytes that survive every JSON converter: base64 on the wire (sdk-python#1449 is what plain bytes do)."""

@@ -89,7 +89,7 @@ class PolicyInput(Frozen):
 class RolloutInput(Strict):
     """Input of the workflow EmberpoolRollout."""
 
-    rollout_id: str = Field(min_length=1, max_length=200)
+    rollout_id: str = Field(max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     task: RolloutTask
     profile: str
     caller: str = Field(min_length=1)
@@ -124,7 +124,8 @@ class RolloutOutcome(StrEnum):
 
 
 class RolloutResult(Frozen):
-    """What became of a rollout. `reward` is None when nothing can be said: never 0 for a fault of the infrastructure."""
+    """What became of a rollout. `reward` is None when nothing can be said: never 0 for a fault of the
+    infrastructure."""
 
     rollout_id: str
     task_id: str

@@ -1,0 +1,82 @@
+"""The ends of a batch: tasks in from a file, results out to a folder, both by fsspec URL."""
+
+import asyncio
+import itertools
+import json
+import posixpath
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+from pydantic import ValidationError
+from temporalio import activity
+
+from emberpool.activities import names
+from emberpool.activities.errors import translated
+from emberpool.activities.models import LoadTasksInput, LoadTasksOutput, Nothing, RecordResultInput
+from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
+from emberpool.pool.model.rollout import RolloutTask
+
+
+class Batching:
+    """Activities of RolloutBatch and Rollout; they need no pool."""
+
+    @activity.defn(name=names.LOAD_TASKS)
+    async def load_tasks(self, call: LoadTasksInput) -> LoadTasksOutput:
+        """Read a page of tasks from JSON lines. A wrong line fails once, naming the line and the field."""
+        with translated():
+            return await asyncio.to_thread(_load, call)
+
+    @activity.defn(name=names.RECORD_RESULT)
+    async def record_result(self, call: RecordResultInput) -> Nothing:
+        """Write one result as ROLLOUT_ID.json, whole or not at all; writing it again changes nothing."""
+        with translated():
+            await asyncio.to_thread(_record, call)
+            return Nothing()
+
+
+def _load(call: LoadTasksInput) -> LoadTasksOutput:
+    try:
+        with fsspec.open(call.url, "rt", encoding="utf-8") as lines:
+            numbered = enumerate((line for line in lines if line.strip()), start=1)
+            page = list(itertools.islice(numbered, call.offset, call.offset + call.limit))
+            tasks = tuple(_task(call.url, number, line) for number, line in page)
+            total = call.offset + len(page) + _count(numbered) if call.count else 0
+    except OSError as error:
+        raise InvalidInput("tasks_url", f"{call.url} cannot be read: {error}") from error
+    return LoadTasksOutput(tasks=tasks, total=total)
+
+
+def _count(rest: Iterator[Any]) -> int:
+    return sum(1 for _ in rest)
+
+
+def _task(url: str, number: int, line: str) -> RolloutTask:
+    try:
+        return RolloutTask.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "line"
+        raise InvalidInput(f"tasks_url line {number}, {field}", first["msg"]) from error
+
+
+def _record(call: RecordResultInput) -> None:
+    """Object stores write whole objects; a local file is written beside and renamed, so that no reader sees half."""
+    filesystem, folder = fsspec.url_to_fs(call.url)
+    name = posixpath.join(folder, f"{call.result.rollout_id}.json")
+    text = json.dumps(call.result.model_dump(mode="json"), separators=(",", ":"))
+    try:
+        filesystem.makedirs(folder, exist_ok=True)
+        if "file" in _protocols(filesystem):
+            beside = f"{name}.part"
+            filesystem.pipe_file(beside, text.encode())
+            filesystem.mv(beside, name)
+        else:
+            filesystem.pipe_file(name, text.encode())
+    except OSError as error:
+        raise PoolUnavailable(f"results_url {call.url} cannot be written: {error}") from error
+
+
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    protocol: str | tuple[str, ...] = filesystem.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)

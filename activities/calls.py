@@ -1,0 +1,154 @@
+"""One call on a sandbox: claim, first contact, and what a claim's answer means. Every sandbox activity goes through
+here."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
+
+from temporalio import activity
+
+from emberpool.activities.models import Lease
+from emberpool.activities.pools import Pool
+from emberpool.pool.client.emberd_client import LeaseProof
+from emberpool.pool.model.claim import (
+    Claimed,
+    Closed,
+    Expired,
+    Lost,
+    Mismatch,
+    PodAddress,
+    Promote,
+    Provision,
+    Rebuilding,
+    SandboxRef,
+    Swap,
+    Wait,
+)
+from emberpool.pool.model.errors import (
+    NoCapacity,
+    PodRefused,
+    PodUnreachable,
+    PoolUnavailable,
+    RequestMismatch,
+    SandboxClosed,
+    SandboxLost,
+)
+from emberpool.pool.model.pod import Phase
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MOVES = 5
+"""Pods tried for one new claim before the call fails and Temporal retries it."""
+
+LOST_WORDS = {
+    "stale_epoch": "fenced",
+    "other_lease": "fenced",
+    "other_boot": "restarted",
+    "other_tag": "fenced",
+    "not_clean": "fenced",
+}
+"""What emberd's refusal of a lease that was open means to its caller."""
+
+
+@dataclass
+class OpenCall:
+    """A call that holds its pod."""
+
+    pool: Pool
+    pod: PodAddress
+    proof: LeaseProof
+    ran_s: float = 0.0
+    """Seconds that the user's own command took, set by the call: left out of the time to first command."""
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """A value with the lease that gave it, or the step to take first."""
+
+    step: Promote | Swap | Provision | Wait | None
+    lease: Lease | None
+    value: T | None
+    first_scheduled: datetime
+
+
+async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[OpenCall], Awaitable[T]]) -> Answer[T]:
+    """Claim and call `do` on the pod. A new claim whose pod refuses or cannot be reached at first contact moves on.
+
+    Raises:
+        SandboxLost, SandboxClosed, NoCapacity, RequestMismatch: what the claim answered.
+        PodUnreachable, PoolUnavailable: transient; Temporal retries.
+    """
+    scheduled = ref.first_scheduled or activity.info().scheduled_time
+    for _ in range(MOVES):
+        reply = await pool.claim(ref, limit_s)
+        if isinstance(reply, Promote | Swap | Provision | Wait):
+            return Answer(reply, None, None, scheduled)
+        if not isinstance(reply, Claimed):
+            raise refusal(reply, ref)
+        call = OpenCall(pool, reply.pod, LeaseProof(ref.request_id, reply.epoch, reply.tag, ref.spec.hold_s))
+        try:
+            value = await do(call)
+        except (PodRefused, PodUnreachable) as error:
+            if await _moves(pool, ref, reply, error):
+                continue
+            raise await _lost_or(pool, reply, error) from error
+        except asyncio.CancelledError:
+            raise  # a command may go on in the pod: its lease keeps the call's own limit
+        except BaseException:
+            await pool.index.end_call(ref.request_id, reply.epoch)
+            raise
+        await pool.index.end_call(ref.request_id, reply.epoch)
+        return Answer(None, _lease(call, reply, ref, scheduled), value, scheduled)
+    raise PodUnreachable(ref.spec.profile, f"{MOVES} pods in a row failed at first contact")
+
+
+def refusal(reply: Lost | Closed | Expired | Mismatch | Rebuilding, ref: SandboxRef) -> Exception:
+    """The error for a claim that cannot be answered with a pod."""
+    match reply:
+        case Lost():
+            repeated = activity.info().attempt > 1
+            return SandboxLost(reply.reason, "unknown" if repeated else "no")
+        case Closed():
+            return SandboxClosed(ref.request_id)
+        case Expired():
+            return NoCapacity(ref.spec.profile, ref.spec.wait_timeout_s)
+        case Mismatch():
+            return RequestMismatch(ref.request_id)
+        case Rebuilding():
+            return PoolUnavailable(f"the index of pool {ref.spec.profile!r} is being rebuilt")
+
+
+async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> bool:
+    """Whether the claim may go to another pod: only if it is new and nothing of the call can have happened."""
+    if not claimed.new or (isinstance(error, PodUnreachable) and error.sent):
+        return False
+    reason = f"first_contact: {error}"
+    log.warning("pod %s failed at first contact: %s", claimed.pod.name, error)
+    return await pool.index.first_contact_failed(ref.request_id, claimed.epoch, reason) == "moved"
+
+
+async def _lost_or(pool: Pool, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
+    """SandboxLost if the pod is certainly gone or refuses the lease for good, else the transient error itself."""
+    if isinstance(error, PodRefused):
+        return SandboxLost(LOST_WORDS[error.word], "no", error.detail) if error.word in LOST_WORDS else error
+    facts = await pool.provider.wait_ready(claimed.pod.name, 0)
+    if facts.phase is Phase.READY and facts.uid == claimed.pod.uid:
+        return error
+    await pool.index.pod_failed(claimed.pod.name, facts.reason or "pod_gone")
+    return SandboxLost(facts.reason or "pod_gone", "unknown" if error.sent else "no", error.detail)
+
+
+def _lease(call: OpenCall, claimed: Claimed, ref: SandboxRef, scheduled: datetime) -> Lease:
+    waited = (datetime.now(UTC) - scheduled).total_seconds() - call.ran_s
+    return Lease(
+        pod=claimed.pod.name,
+        epoch=claimed.epoch,
+        source=claimed.source,
+        ttfc_s=max(0.0, waited) if ref.epoch is None else None,
+        attestation=claimed.attestation,
+    )

@@ -1,0 +1,75 @@
+"""The one translator between emberpool's errors and Temporal's: the only place that decides what is retried."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from temporalio.exceptions import ActivityError, ApplicationError, ApplicationErrorCategory
+
+from emberpool.pool.model.errors import (
+    CommandFailed,
+    CommandOutOfMemory,
+    CommandTimedOut,
+    EmberpoolError,
+    InvalidInput,
+    NoCapacity,
+    PodRefused,
+    PodUnreachable,
+    PoolUnavailable,
+    RequestMismatch,
+    SandboxClosed,
+    SandboxFileError,
+    SandboxLost,
+)
+
+_ARGUMENTS: dict[type[EmberpoolError], tuple[str, ...]] = {
+    InvalidInput: ("field", "problem"),
+    SandboxLost: ("reason", "executed", "detail"),
+    NoCapacity: ("profile", "waited_s", "detail"),
+    SandboxClosed: ("request_id",),
+    RequestMismatch: ("request_id",),
+    SandboxFileError: ("path", "reason"),
+    PodUnreachable: ("pod", "detail"),
+    PodRefused: ("word", "detail"),
+    CommandFailed: ("outcome", "exit_code", "signal", "tail"),
+    CommandTimedOut: ("time_limit_s", "tail"),
+    CommandOutOfMemory: ("tail",),
+}
+"""Each error's constructor arguments, in order: they travel as the details of the ApplicationError."""
+
+NON_RETRYABLE = [kind.__name__ for kind in _ARGUMENTS if not kind.retryable] + ["PayloadsTooLarge", "PayloadSizeError"]
+"""For retry policies. A payload over the limit can never succeed, and is retried for ever by default
+(pydantic-ai#7157)."""
+
+
+def to_temporal(error: EmberpoolError) -> ApplicationError:
+    """The error as Temporal carries it: type is the class name, details are the constructor's arguments."""
+    names = _ARGUMENTS.get(type(error), ())
+    return ApplicationError(
+        str(error)[:2000],
+        *[getattr(error, name) for name in names],
+        type=type(error).__name__,
+        non_retryable=not error.retryable,
+        category=ApplicationErrorCategory.UNSPECIFIED,
+    )
+
+
+def from_temporal(error: ActivityError) -> EmberpoolError | None:
+    """The typed error that an activity failed with, or None if it is none of ours."""
+    cause = error.cause
+    if not isinstance(cause, ApplicationError):
+        return None
+    for kind, names in _ARGUMENTS.items():
+        if kind.__name__ == cause.type and len(cause.details) >= len(names):
+            return kind(*cause.details[: len(names)])
+    if cause.type in (PoolUnavailable.__name__, "IndexRebuilding"):
+        return PoolUnavailable(cause.message)
+    return None
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Around an activity's body: typed errors leave as ApplicationErrors, everything else as it is."""
+    try:
+        yield
+    except EmberpoolError as error:
+        raise to_temporal(error) from error

@@ -1,0 +1,89 @@
+"""The steps of the ladder that a claim may ask for: wait in line, create the reserved pod, promote, swap."""
+
+import asyncio
+import logging
+
+from temporalio import activity
+
+from emberpool.activities import names
+from emberpool.activities.calls import refusal
+from emberpool.activities.errors import translated
+from emberpool.activities.heartbeats import heartbeating
+from emberpool.activities.models import ProvisionInput, ReservedPodInput, StartProgress, StepOutput, WaitInput
+from emberpool.activities.pools import Pool, Pools
+from emberpool.activities.recycle import delete
+from emberpool.activities.start import start_pod
+from emberpool.pool.model.claim import Claimed, Promote, Provision, Rebuilding, Swap, Wait
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.pod import Phase
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 10.0
+"""A wait asks the index anew after this, in case a wake was lost with a Redis failover."""
+
+
+class Ladder:
+    """One activity per step, so that each is visible in the Temporal UI."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+
+    @activity.defn(name=names.WAIT_FOR_POD)
+    async def wait_for_pod(self, call: WaitInput) -> StepOutput:
+        """Stand in line until the claim can be answered with anything but Wait.
+
+        Raises NoCapacity at the claim's deadline, SandboxClosed if the request was released meanwhile.
+        """
+        with translated():
+            pool = self._pools.get(call.ref.spec.profile)
+            async with heartbeating(self._pools.heartbeat_s, lambda: None):
+                if call.drain is not None:
+                    await delete(pool, call.drain, "made_room")
+                return await self._stand(pool, call)
+
+    async def _stand(self, pool: Pool, call: WaitInput) -> StepOutput:
+        with pool.line.waiting(call.ref.request_id) as woken:
+            while True:
+                woken.clear()
+                reply = await pool.claim(call.ref, call_limit_s=0)
+                match reply:
+                    case Claimed() | Promote() | Swap() | Provision():
+                        return StepOutput()
+                    case Wait():
+                        if reply.drain is not None:
+                            await delete(pool, reply.drain, "made_room")
+                        pause_s = min(ASK_AGAIN_S, reply.left_s + 0.05)
+                    case Rebuilding():
+                        pause_s = 0.2
+                    case _:
+                        raise refusal(reply, call.ref)
+                await _event_or_timeout(woken, pause_s)
+
+    @activity.defn(name=names.PROVISION_POD)
+    async def provision_pod(self, call: ProvisionInput) -> StepOutput:
+        """Create the reserved pod and hand it over when its emberd answers. Idempotent by the pod's name."""
+        with translated():
+            pool = self._pools.get(call.ref.spec.profile)
+            beat = StartProgress(pod=call.pod, phase=Phase.PENDING)
+            async with heartbeating(self._pools.heartbeat_s, lambda: beat):
+                return StepOutput(failure=await start_pod(pool, call.pod, call.image))
+
+    @activity.defn(name=names.PROMOTE_STANDBY)
+    async def promote_standby(self, call: ReservedPodInput) -> StepOutput:
+        """Refuse: the providers of this version keep no standby pods, so the index never asks for it."""
+        with translated():
+            raise InvalidInput("pod", f"{call.pod}: the provider of {call.ref.spec.profile!r} keeps no standby pods")
+
+    @activity.defn(name=names.SWAP_IMAGE)
+    async def swap_image(self, call: ReservedPodInput) -> StepOutput:
+        """Refuse: the providers of this version swap no images, so the index never asks for it."""
+        with translated():
+            raise InvalidInput("pod", f"{call.pod}: the provider of {call.ref.spec.profile!r} swaps no images")
+
+
+async def _event_or_timeout(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        pass

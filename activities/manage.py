@@ -1,0 +1,108 @@
+"""What the pool manager calls: targets, plans, warm pods, retirement."""
+
+import asyncio
+import logging
+import time
+
+from temporalio import activity
+
+from emberpool.activities import names
+from emberpool.activities.errors import translated
+from emberpool.activities.heartbeats import heartbeating
+from emberpool.activities.models import (
+    Nothing,
+    PlanOutput,
+    PoolInput,
+    RetireInput,
+    RetireOutput,
+    WarmInput,
+    WarmOutput,
+)
+from emberpool.activities.pools import Pool, Pools
+from emberpool.activities.rebuild import rebuild
+from emberpool.activities.recycle import delete
+from emberpool.activities.start import start_warm
+from emberpool.pool.index.contract import PoolCounts, Reserved
+from emberpool.pool.model.errors import IndexRebuilding
+from emberpool.pool.model.ids import PodName
+from emberpool.pool.policy.plan import plan_pool as plan
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Pause between two looks at the index: at most one plan a second."""
+LONG_POLL_S = 60.0
+"""A plan with nothing to do returns after this, so that an idle pool costs a handful of Temporal actions a minute."""
+
+
+class Managing:
+    """The pool manager's activities."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+
+    @activity.defn(name=names.SET_TARGETS)
+    async def set_targets(self, call: PoolInput) -> Nothing:
+        """Write the pool's share into the index; a lower version than it has is ignored."""
+        with translated():
+            await self._pools.get(call.profile).index.set_targets(call.version, call.max_pods, call.min_warm)
+            return Nothing()
+
+    @activity.defn(name=names.PLAN_POOL)
+    async def plan_pool(self, call: PoolInput) -> PlanOutput:
+        """Wait until the pool needs something (at most a minute) and say what. Rebuilds a lost index."""
+        with translated():
+            pool = self._pools.get(call.profile)
+            ends = time.monotonic() + LONG_POLL_S
+            async with heartbeating(self._pools.heartbeat_s, lambda: None):
+                while True:
+                    output = await self._look(pool, call)
+                    if output is not None and (output.create or output.retire or time.monotonic() >= ends):
+                        return output
+                    await asyncio.sleep(LOOK_S)
+
+    async def _look(self, pool: Pool, call: PoolInput) -> PlanOutput | None:
+        try:
+            counts = await pool.index.counts()
+            if counts.targets_version < call.version:
+                await pool.index.set_targets(call.version, call.max_pods, call.min_warm)
+                counts = await pool.index.counts()
+            retire = await pool.index.retire_idle(limit=50)
+        except IndexRebuilding:
+            await rebuild(pool)
+            return None
+        return _output(counts, plan(counts).create, tuple(retire))
+
+    @activity.defn(name=names.PROVISION_WARM)
+    async def provision_warm(self, call: WarmInput) -> WarmOutput:
+        """Create up to `count` pods for the warm target, as far as the ceiling allows."""
+        with translated():
+            pool = self._pools.get(call.profile)
+            image = pool.profile.base_image
+            async with heartbeating(self._pools.heartbeat_s, lambda: None):
+                reserved = [await pool.index.reserve_warm(pool.new_pod_name(), image) for _ in range(call.count)]
+                pods = [one.pod for one in reserved if isinstance(one, Reserved)]
+                failures = await asyncio.gather(*[start_warm(pool, name, image) for name in pods])
+            bad = [failure for failure in failures if failure]
+            return WarmOutput(ready=len(failures) - len(bad), failure=bad[0][:500] if bad else "")
+
+    @activity.defn(name=names.RETIRE_PODS)
+    async def retire_pods(self, call: RetireInput) -> RetireOutput:
+        """Delete pods that the index has set draining."""
+        with translated():
+            pool = self._pools.get(call.profile)
+            async with heartbeating(self._pools.heartbeat_s, lambda: None):
+                for name in call.pods:
+                    await delete(pool, name, "retired")
+            return RetireOutput(gone=call.pods)
+
+
+def _output(counts: PoolCounts, create: int, retire: tuple[PodName, ...]) -> PlanOutput:
+    return PlanOutput(
+        create=create,
+        retire=retire,
+        by_state=counts.by_state,
+        idle_fresh=counts.idle_fresh,
+        waiting=counts.waiting,
+        leases=counts.leases,
+    )

@@ -1,0 +1,235 @@
+"""What goes into each activity and comes out: one frozen model each way. Fields are only ever added, with defaults."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from pydantic import Field
+
+from emberpool.pool.model.claim import SandboxRef, Source, Step
+from emberpool.pool.model.command import Command, CommandResult
+from emberpool.pool.model.frozen import Bytes, Frozen
+from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.pod import Phase
+from emberpool.pool.model.recycle import Attestation, RecycleOutcome
+from emberpool.pool.model.rollout import RolloutResult, RolloutTask, TextFile
+from emberpool.pool.model.state import PodState
+
+MAX_FILE_BYTES = 1024 * 1024
+"""Largest file in one activity's payload: 1.4 MiB in base64, under Temporal's 2 MiB limit."""
+
+
+class Lease(Frozen):
+    """What an answered call tells of its sandbox's lease."""
+
+    pod: PodName
+    epoch: int
+    source: Source
+    ttfc_s: float | None = None
+    """Time to first command, on the answer that opened the sandbox."""
+    attestation: Attestation | None = None
+    """The reset that the pod came from, if it was used before."""
+
+
+class CallInput(Frozen):
+    """Base of every call on a sandbox."""
+
+    ref: SandboxRef
+
+
+class CallOutput(Frozen):
+    """Base of every answer: either done, with the lease, or a step to take before the same call is made again."""
+
+    step: Step | None = None
+    lease: Lease | None = None
+    first_scheduled: datetime | None = None
+    """When this call was first scheduled; the sandbox keeps its first one."""
+
+
+class RunInput(CallInput):
+    """Run a command."""
+
+    command: Command
+
+
+class RunOutput(CallOutput):
+    """A command's end."""
+
+    result: CommandResult | None = None
+
+
+class WriteFileInput(CallInput):
+    """Write one file, whole and at once."""
+
+    path: str
+    data: Bytes
+    mode: int = 0o644
+
+
+class ReadFileInput(CallInput):
+    """Read one file; over `limit` bytes it is refused."""
+
+    path: str
+    limit: int = MAX_FILE_BYTES
+
+
+class ReadFileOutput(CallOutput):
+    """A file's bytes."""
+
+    data: Bytes = b""
+
+
+class BindInput(CallInput):
+    """Bind environment and files to the sandbox at job start."""
+
+    env: Mapping[str, str] = Field(default_factory=dict[str, str])
+    files: tuple[TextFile, ...] = ()
+
+
+class AdoptInput(CallInput):
+    """Take over a detached sandbox: `ref.holder` is the new holder."""
+
+
+class WaitInput(CallInput):
+    """Wait in line until the claim can be answered."""
+
+    drain: PodName | None = None
+    """A pod set draining to make room for this request: deleted at once."""
+
+
+class ProvisionInput(CallInput):
+    """Create the pod that is reserved for the request."""
+
+    pod: PodName
+    image: str
+
+
+class ReservedPodInput(CallInput):
+    """Promote, or swap the image of, the pod that is reserved for the request."""
+
+    pod: PodName
+    image: str = ""
+
+
+class StepOutput(Frozen):
+    """A step of the ladder ended; claim again. `failure` says why a pod could not be had, if so."""
+
+    failure: str = ""
+
+
+class RecycleInput(CallInput):
+    """Release the sandbox and recycle its pod."""
+
+
+class RecycleResult(Frozen):
+    """What became of a released sandbox's pod."""
+
+    outcome: RecycleOutcome
+    pod: str = ""
+    attestation: Attestation | None = None
+    reason: str = ""
+    """For drained: why."""
+
+
+class PoolInput(Frozen):
+    """Names a pool and carries its targets; a rising version makes a late write harmless."""
+
+    profile: str
+    version: int
+    max_pods: int
+    min_warm: int
+
+
+class PlanOutput(Frozen):
+    """What the pool needs now, bounded, and what it looks like."""
+
+    create: int = 0
+    retire: tuple[PodName, ...] = ()
+    by_state: Mapping[PodState, int] = Field(default_factory=dict[PodState, int])
+    idle_fresh: int = 0
+    waiting: int = 0
+    leases: int = 0
+
+
+class WarmInput(Frozen):
+    """Create pods for the warm target."""
+
+    profile: str
+    count: int
+
+
+class WarmOutput(Frozen):
+    """How many became ready; the first failure's reason otherwise."""
+
+    ready: int = 0
+    failure: str = ""
+
+
+class RetireInput(Frozen):
+    """Delete pods that nobody holds."""
+
+    profile: str
+    pods: tuple[PodName, ...]
+
+
+class RetireOutput(Frozen):
+    """The pods that are gone."""
+
+    gone: tuple[PodName, ...] = ()
+
+
+class TendInput(Frozen):
+    """Tend a pool for a while."""
+
+    profile: str
+
+
+class TendOutput(Frozen):
+    """What tending did, for people."""
+
+    recycled: int = 0
+    deleted: int = 0
+    expired: int = 0
+    swept: int = 0
+
+
+class LoadTasksInput(Frozen):
+    """Read tasks `offset` to `offset + limit` of a file of JSON lines."""
+
+    url: str
+    offset: int = 0
+    limit: int = 50
+    count: bool = False
+    """True: also count the file's tasks."""
+
+
+class LoadTasksOutput(Frozen):
+    """The tasks read; `total` if asked for."""
+
+    tasks: tuple[RolloutTask, ...] = ()
+    total: int = 0
+
+
+class RecordResultInput(Frozen):
+    """Write one rollout's result under a folder's URL, idempotent by rollout id."""
+
+    url: str
+    result: RolloutResult
+
+
+class Nothing(Frozen):
+    """An answer without content."""
+
+
+class Progress(Frozen):
+    """Heartbeat of a running command, as the Temporal UI shows it."""
+
+    elapsed_s: float
+    tail: str
+    """The last lines of output, for people."""
+
+
+class StartProgress(Frozen):
+    """Heartbeat of a pod that starts."""
+
+    pod: PodName
+    phase: Phase

@@ -1,0 +1,95 @@
+"""The pools that a worker serves, and what every activity needs to reach them. Built and closed by the worker."""
+
+import logging
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from emberpool.activities.line import WaitingLine
+from emberpool.activities.rebuild import rebuild
+from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.index.contract import ClaimRequest, PoolIndex
+from emberpool.pool.model.claim import ClaimReply, Rebuilding, SandboxRef
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.ids import PodName, Tag
+from emberpool.pool.model.profile import Profile
+from emberpool.pool.providers.provider import Provider
+from emberpool.pool.tag import caller_tag
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One profile's pool, as this worker reaches it."""
+
+    profile: Profile
+    index: PoolIndex
+    provider: Provider
+    client: EmberdClient
+    line: WaitingLine
+    deployment: str
+    tenant: str
+    pool_key: bytes = field(repr=False)
+
+    def tag(self, ref: SandboxRef) -> Tag:
+        """The caller's tag; the tenant is this worker's, whatever the workflow says."""
+        spec = ref.spec
+        return caller_tag(self.pool_key, ref.holder.namespace, self.tenant, spec.caller, spec.reuse_key)
+
+    async def claim(self, ref: SandboxRef, call_limit_s: float) -> ClaimReply:
+        """Ask the index; if it was lost, see to its rebuilding and answer Rebuilding.
+
+        Raises:
+            PoolUnavailable: the index cannot be reached.
+        """
+        spec = ref.spec
+        reply = await self.index.claim(
+            ClaimRequest(
+                request_id=ref.request_id,
+                tag=self.tag(ref),
+                caller=f"{self.tenant}/{spec.caller}",
+                image=spec.image or self.profile.base_image,
+                fingerprint=spec.fingerprint,
+                hold_s=spec.hold_s,
+                wait_timeout_s=spec.wait_timeout_s,
+                priority=spec.priority,
+                holder=ref.holder,
+                epoch=ref.epoch,
+                call_limit_s=call_limit_s,
+                waker=self.line.waker,
+                new_pod=self.new_pod_name(),
+            )
+        )
+        if isinstance(reply, Rebuilding):
+            await rebuild(self)
+        return reply
+
+    def new_pod_name(self) -> PodName:
+        """A name for a pod that was never used before."""
+        return PodName(f"{self.profile.name}-{uuid.uuid4().hex[:10]}")
+
+
+class Pools:
+    """All pools of a worker, by profile name, with the worker's own choices. Filled when the worker starts to run."""
+
+    def __init__(self, heartbeat_s: float, sweep_quiet_s: float) -> None:
+        self.heartbeat_s = heartbeat_s
+        self.sweep_quiet_s = sweep_quiet_s
+        self._by_profile: dict[str, Pool] = {}
+
+    def fill(self, pools: Iterable[Pool]) -> None:
+        """Replace the pools that activities reach."""
+        self._by_profile = {pool.profile.name: pool for pool in pools}
+
+    def get(self, profile: str) -> Pool:
+        """The pool of a profile.
+
+        Raises:
+            InvalidInput: this worker serves no such profile.
+        """
+        pool = self._by_profile.get(profile)
+        if pool is None:
+            known = ", ".join(sorted(self._by_profile)) or "none"
+            raise InvalidInput("profile", f"{profile!r} is not served by this worker; it serves: {known}")
+        return pool

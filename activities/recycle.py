@@ -1,0 +1,86 @@
+"""Releasing a sandbox and recycling its pod: dirty is written first, then the fence, the reset and its proof."""
+
+import logging
+
+from temporalio import activity
+
+from emberpool.activities import names
+from emberpool.activities.errors import translated
+from emberpool.activities.models import RecycleInput, RecycleResult
+from emberpool.activities.pools import Pool, Pools
+from emberpool.pool.index.contract import BecameIdle, HandedTo, MustDrain, NotDirty, NothingHeld, RecycleStarted, Stale
+from emberpool.pool.model.claim import PodAddress
+from emberpool.pool.model.errors import EmberpoolError
+from emberpool.pool.model.ids import PodName, PodUid, RequestId
+from emberpool.pool.model.recycle import Attestation, RecycleOutcome, RecycleTier
+
+log = logging.getLogger(__name__)
+
+
+class Recycling:
+    """The activity that a workflow runs as it leaves a sandbox."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+
+    @activity.defn(name=names.RECYCLE_POD)
+    async def recycle_pod(self, call: RecycleInput) -> RecycleResult:
+        """End the request whatever its state, and recycle the pod that it held, if any."""
+        with translated():
+            return await release_request(self._pools.get(call.ref.spec.profile), call.ref.request_id)
+
+
+async def release_request(pool: Pool, request_id: RequestId) -> RecycleResult:
+    """Release by request id; whatever is interrupted after that is finished by `tend_pool`."""
+    released = await pool.index.release(request_id)
+    if isinstance(released, NothingHeld):
+        return RecycleResult(outcome=RecycleOutcome.NO_POD)
+    return await recycle(pool, released.pod)
+
+
+async def recycle(pool: Pool, name: PodName) -> RecycleResult:
+    """Recycle one dirty pod; a pod that does not prove its reset is deleted.
+
+    Raises:
+        PoolUnavailable: the index or the provider cannot be reached; the pod stays dirty, recycling or draining.
+    """
+    started = await pool.index.begin_recycle(name)
+    if isinstance(started, NotDirty):
+        return RecycleResult(outcome=RecycleOutcome.ALREADY, pod=name)
+    attestation, reason = await _reset(pool, started)
+    freed = await pool.index.finish_recycle(
+        name, started.epoch, attestation, pool.profile.keep_alive_s, pool.profile.max_uses
+    )
+    match freed:
+        case BecameIdle():
+            return RecycleResult(outcome=RecycleOutcome.IDLE, pod=name, attestation=attestation)
+        case HandedTo():
+            return RecycleResult(outcome=RecycleOutcome.HANDED_OVER, pod=name, attestation=attestation)
+        case MustDrain():
+            await delete(pool, name, freed.reason)
+            return RecycleResult(
+                outcome=RecycleOutcome.DRAINED, pod=name, attestation=attestation, reason=reason or freed.reason
+            )
+        case Stale():
+            return RecycleResult(outcome=RecycleOutcome.ALREADY, pod=name, attestation=attestation)
+
+
+async def delete(pool: Pool, name: PodName, reason: str) -> None:
+    """Delete a draining pod and give its place back."""
+    await pool.provider.delete(name)
+    await pool.index.pod_gone(name, reason)
+
+
+async def _reset(pool: Pool, started: RecycleStarted) -> tuple[Attestation, str]:
+    """Fence, reset and attest; anything but a proved reset comes back as tier none, with its reason."""
+    pod = PodAddress(name=started.pod, uid=PodUid(""), boot_id=started.boot_id, endpoint=started.endpoint)
+    try:
+        await pool.client.fence(pod, started.epoch)
+        attestation = await pool.client.recycle(pod, started.epoch)
+    except EmberpoolError as error:
+        log.warning("pod %s could not be reset and goes: %s", started.pod, error)
+        return Attestation(tier=RecycleTier.NONE), f"{type(error).__name__}: {error}"[:500]
+    if not attestation.holds:
+        failed = [name for name, held in attestation.checks.items() if not held]
+        return attestation, f"not attested: {', '.join(failed) or 'no checks'}"
+    return attestation, ""

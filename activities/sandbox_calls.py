@@ -1,0 +1,177 @@
+"""The activities on a sandbox: run a command, files, bind, open, detach, adopt."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from temporalio import activity
+
+from emberpool.activities import names
+from emberpool.activities.calls import OpenCall, on_pod
+from emberpool.activities.errors import translated
+from emberpool.activities.heartbeats import heartbeating
+from emberpool.activities.models import (
+    AdoptInput,
+    BindInput,
+    CallInput,
+    CallOutput,
+    Nothing,
+    Progress,
+    ReadFileInput,
+    ReadFileOutput,
+    RunInput,
+    RunOutput,
+    WriteFileInput,
+)
+from emberpool.activities.pools import Pools
+from emberpool.activities.sweep import release_if_closed
+from emberpool.pool.client import emberd_client
+from emberpool.pool.model.command import CommandResult, Outcome
+from emberpool.pool.model.errors import SandboxLost
+from emberpool.pool.model.ids import ExecutionId
+
+log = logging.getLogger(__name__)
+
+FILE_CALL_S = 60.0
+"""What a file call adds to its lease while it runs."""
+
+
+class SandboxCalls:
+    """Activities that run on a claimed pod; the first call of a sandbox claims it."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+
+    @activity.defn(name=names.RUN_COMMAND)
+    async def run_command(self, call: RunInput) -> RunOutput:
+        """Run one command, or find the one that an earlier attempt started, and return its end."""
+        with translated():
+            return await self._run(call)
+
+    async def _run(self, call: RunInput) -> RunOutput:
+        pool = self._pools.get(call.ref.spec.profile)
+        limit_s = min(call.command.time_limit_s, pool.profile.limits.time_limit_s)
+        command = call.command.model_copy(update={"time_limit_s": limit_s})
+        progress = Progress(elapsed_s=0, tail="")
+
+        def on_progress(now: emberd_client.Progress) -> None:
+            nonlocal progress
+            progress = Progress(elapsed_s=now.elapsed_s, tail=now.tail)
+
+        current: list[OpenCall] = []
+
+        async def run(open_call: OpenCall) -> CommandResult:
+            current[:] = [open_call]
+            result = await pool.client.run(
+                open_call.pod,
+                open_call.proof,
+                execution_id(),
+                command,
+                poll_s=self._pools.heartbeat_s,
+                on_progress=on_progress,
+            )
+            open_call.ran_s = result.duration_s
+            return result
+
+        async with heartbeating(self._pools.heartbeat_s, lambda: progress):
+            try:
+                answer = await on_pod(pool, call.ref, limit_s, run)
+            except asyncio.CancelledError:
+                ended = await asyncio.shield(self._on_cancel(call, current))
+                if ended is None:
+                    raise
+                return ended
+        return RunOutput(
+            step=answer.step, lease=answer.lease, first_scheduled=answer.first_scheduled, result=answer.value
+        )
+
+    async def _on_cancel(self, call: RunInput, current: list[OpenCall]) -> RunOutput | None:
+        """Kill the command if the caller asked for it; otherwise leave it running for the next attempt."""
+        details = activity.cancellation_details()
+        pool = self._pools.get(call.ref.spec.profile)
+        if details is not None and details.not_found:
+            await release_if_closed(pool, call.ref)
+            return None
+        if details is None or not details.cancel_requested or not current:
+            return None
+        open_call = current[0]
+        result = await pool.client.kill(open_call.pod, open_call.proof, execution_id())
+        await pool.index.end_call(call.ref.request_id, open_call.proof.epoch)
+        return None if result.outcome is Outcome.CANCELLED else RunOutput(result=result)
+
+    @activity.defn(name=names.OPEN_SANDBOX)
+    async def open_sandbox(self, call: CallInput) -> CallOutput:
+        """Claim the pod and open it, without a command."""
+
+        async def open_(open_call: OpenCall) -> None:
+            await open_call.pool.client.bind(open_call.pod, open_call.proof, {}, ())
+
+        with translated():
+            return await self._short(call, open_)
+
+    @activity.defn(name=names.BIND_JOB)
+    async def bind_job(self, call: BindInput) -> CallOutput:
+        """Bind environment and files for every later command of the sandbox."""
+
+        async def bind(open_call: OpenCall) -> None:
+            await open_call.pool.client.bind(open_call.pod, open_call.proof, call.env, call.files)
+
+        with translated():
+            return await self._short(call, bind)
+
+    @activity.defn(name=names.WRITE_FILE)
+    async def write_file(self, call: WriteFileInput) -> CallOutput:
+        """Write one file atomically."""
+
+        async def write(open_call: OpenCall) -> None:
+            await open_call.pool.client.write_file(open_call.pod, open_call.proof, call.path, call.data, call.mode)
+
+        with translated():
+            return await self._short(call, write)
+
+    @activity.defn(name=names.READ_FILE)
+    async def read_file(self, call: ReadFileInput) -> ReadFileOutput:
+        """Read one regular file."""
+
+        async def read(open_call: OpenCall) -> bytes:
+            return await open_call.pool.client.read_file(open_call.pod, open_call.proof, call.path, call.limit)
+
+        with translated():
+            pool = self._pools.get(call.ref.spec.profile)
+            answer = await on_pod(pool, call.ref, FILE_CALL_S, read)
+            return ReadFileOutput(
+                step=answer.step,
+                lease=answer.lease,
+                first_scheduled=answer.first_scheduled,
+                data=answer.value or b"",
+            )
+
+    @activity.defn(name=names.DETACH_SANDBOX)
+    async def detach_sandbox(self, call: CallInput) -> Nothing:
+        """Exempt the sandbox from the sweep of closed holders, until it is adopted or its hold ends."""
+        with translated():
+            pool = self._pools.get(call.ref.spec.profile)
+            if not await pool.index.detach(call.ref.request_id):
+                raise SandboxLost("unknown", "no", "there was no lease to detach")
+            return Nothing()
+
+    @activity.defn(name=names.ADOPT_SANDBOX)
+    async def adopt_sandbox(self, call: AdoptInput) -> Nothing:
+        """Make the ref's holder the holder of a detached sandbox."""
+        with translated():
+            pool = self._pools.get(call.ref.spec.profile)
+            if not await pool.index.adopt(call.ref.request_id, call.ref.holder):
+                raise SandboxLost("unknown", "no", "the detached sandbox is gone")
+            return Nothing()
+
+    async def _short(self, call: CallInput, do: Callable[[OpenCall], Awaitable[None]]) -> CallOutput:
+        pool = self._pools.get(call.ref.spec.profile)
+        answer = await on_pod(pool, call.ref, FILE_CALL_S, do)
+        return CallOutput(step=answer.step, lease=answer.lease, first_scheduled=answer.first_scheduled)
+
+
+def execution_id() -> ExecutionId:
+    """One per scheduled activity, the same in every attempt, unique after continue-as-new too."""
+    info = activity.info()
+    owner = f"{info.workflow_id}/{info.workflow_run_id}" if info.workflow_id else f"-/{info.activity_run_id}"
+    return ExecutionId(f"{info.namespace}/{owner}/{info.activity_id}")

@@ -1,0 +1,137 @@
+"""Tending a pool: recycling what nobody recycled, expiring leases, sweeping holders, keeping the index in step with
+the provider."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from temporalio import activity
+
+from emberpool.activities import names
+from emberpool.activities.errors import translated
+from emberpool.activities.heartbeats import heartbeating
+from emberpool.activities.models import TendInput, TendOutput
+from emberpool.activities.pools import Pool, Pools
+from emberpool.activities.rebuild import rebuild
+from emberpool.activities.recycle import delete, recycle
+from emberpool.activities.start import READY_S, start_warm
+from emberpool.activities.sweep import sweep_lease
+from emberpool.pool.model.errors import EmberpoolError, IndexRebuilding, PoolUnavailable
+from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.pod import Phase, PodFacts
+from emberpool.pool.model.recycle import RecycleOutcome
+from emberpool.pool.model.state import PodState
+
+log = logging.getLogger(__name__)
+
+ROUND_S = 1.0
+"""Longest pause between two rounds; a chore in the index ends it at once."""
+STAY_S = 600.0
+"""How long one activity tends before the manager starts the next: few events in its history."""
+PAGE = 100
+"""Pods or leases looked at in one round of each kind."""
+GRACE_S = 1.0
+"""A dirty pod is left for this long to the workflow that is releasing it; after that nobody else comes."""
+STARTING_S = READY_S + 60.0
+"""A starting pod that is older has lost whoever was creating it."""
+
+
+class Tending:
+    """The long-lived activity of a pool manager."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+
+    @activity.defn(name=names.TEND_POOL)
+    async def tend_pool(self, call: TendInput) -> TendOutput:
+        """Tend the pool for ten minutes or until cancelled. Two at once do no harm: every act is one transition."""
+        with translated():
+            pool = self._pools.get(call.profile)
+            tender = Tender(pool, self._pools.sweep_quiet_s)
+            async with heartbeating(self._pools.heartbeat_s, lambda: tender.done):
+                async with asyncio.TaskGroup() as group:
+                    watcher = group.create_task(tender.watch())
+                    await tender.rounds(time.monotonic() + STAY_S)
+                    watcher.cancel()
+            return tender.done
+
+
+class Tender:
+    """One stay at one pool."""
+
+    def __init__(self, pool: Pool, sweep_quiet_s: float) -> None:
+        self._pool = pool
+        self._sweep_quiet_s = sweep_quiet_s
+        self.done = TendOutput()
+
+    async def rounds(self, until: float) -> None:
+        """Go round until the time is over. Trouble with Redis or the provider ends a round, not the stay."""
+        while time.monotonic() < until:
+            try:
+                await self.round()
+                await self._pool.index.next_chores(ROUND_S)
+            except IndexRebuilding:
+                await self._quietly(lambda: rebuild(self._pool))
+                await asyncio.sleep(ROUND_S)
+            except PoolUnavailable as error:
+                log.warning("tending %s: %s", self._pool.profile.name, error)
+                await asyncio.sleep(ROUND_S)
+
+    async def round(self) -> None:
+        """Each chore once."""
+        index = self._pool.index
+        self._count(expired=await index.expire(PAGE))
+        for pod in await index.pods(PodState.DIRTY, PAGE, older_than_s=GRACE_S):
+            await self._recycle(pod.name)
+        for pod in await index.pods(PodState.RECYCLING, PAGE):
+            await self._recycle(pod.name)  # the index gives it out again only after 30 s
+        for pod in await index.pods(PodState.DRAINING, PAGE):
+            await self._delete(pod.name, pod.reason or "draining")
+        for pod in await index.pods(PodState.STARTING, PAGE, older_than_s=STARTING_S):
+            await start_warm(self._pool, pod.name, pod.image)
+        for lease in await index.quiet_leases(self._sweep_quiet_s, PAGE):
+            if await sweep_lease(self._pool, lease.request_id, lease.holder):
+                self._count(swept=1)
+
+    async def watch(self) -> None:
+        """Tell the index of pods that ended. Starts anew after trouble with the provider."""
+        while True:
+            try:
+                async for facts in self._pool.provider.watch():
+                    await self._saw(facts)
+            except EmberpoolError as error:
+                log.warning("watching %s: %s", self._pool.profile.name, error)
+            await asyncio.sleep(ROUND_S)
+
+    async def _saw(self, facts: PodFacts) -> None:
+        if facts.phase is not Phase.FAILED:
+            if await self._pool.index.pod(facts.name) is None:
+                # The intent to create is written first, so a pod without a record is nobody's (e2b-dev/infra#3637).
+                await self._delete(facts.name, "orphan")
+            return
+        await self._pool.index.pod_failed(facts.name, facts.reason or "pod_gone")
+        await self._delete(facts.name, facts.reason or "pod_gone")
+
+    async def _recycle(self, name: PodName) -> None:
+        result = await recycle(self._pool, name)
+        if result.outcome is not RecycleOutcome.ALREADY:
+            self._count(recycled=1)
+
+    async def _delete(self, name: PodName, reason: str) -> None:
+        await delete(self._pool, name, reason)
+        self._count(deleted=1)
+
+    async def _quietly(self, act: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await act()
+        except EmberpoolError as error:
+            log.warning("rebuilding %s: %s", self._pool.profile.name, error)
+
+    def _count(self, recycled: int = 0, deleted: int = 0, expired: int = 0, swept: int = 0) -> None:
+        self.done = TendOutput(
+            recycled=self.done.recycled + recycled,
+            deleted=self.done.deleted + deleted,
+            expired=self.done.expired + expired,
+            swept=self.done.swept + swept,
+        )

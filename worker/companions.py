@@ -1,0 +1,138 @@
+"""The workers beside the main one, and the connections that all of them share."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Any, Literal
+
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.worker import Worker, WorkerConfig
+
+from emberpool.activities import names
+from emberpool.activities.batch import Batching
+from emberpool.activities.ladder import Ladder
+from emberpool.activities.manage import Managing
+from emberpool.activities.pools import Pools
+from emberpool.activities.recycle import Recycling
+from emberpool.activities.sandbox_calls import SandboxCalls
+from emberpool.activities.tend import Tending
+from emberpool.pool.model.profile import Profile
+from emberpool.worker.connections import open_pools
+from emberpool.worker.settings import Settings
+from emberpool.workflows.pool_manager import Budget, PoolManagerInput
+
+Role = Literal["main", "control", "wait"]
+"""Which of emberpool's queues a worker polls."""
+
+
+def queue_role(settings: Settings | None, task_queue: str | None) -> Role | None:
+    """The role of a worker on `task_queue`, or None if the queue is not one of ours."""
+    if settings is None or task_queue is None:
+        return None
+    roles: dict[str, Role] = {
+        settings.task_queue: "main",
+        names.control_queue(settings.task_queue): "control",
+        names.wait_queue(settings.task_queue): "wait",
+    }
+    return roles.get(task_queue)
+
+
+class Companions:
+    """Everything that runs beside the main worker while it runs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pools = Pools(settings.heartbeat_s, settings.sweep_quiet_s)
+        self._runs = 0
+        calls, ladder, recycling = SandboxCalls(self._pools), Ladder(self._pools), Recycling(self._pools)
+        managing, tending, batching = Managing(self._pools), Tending(self._pools), Batching()
+        self._activities: Mapping[Role, list[Callable[..., Any]]] = {
+            "main": [calls.run_command],
+            "control": [
+                calls.open_sandbox,
+                calls.bind_job,
+                calls.write_file,
+                calls.read_file,
+                calls.detach_sandbox,
+                calls.adopt_sandbox,
+                recycling.recycle_pod,
+                ladder.provision_pod,
+                ladder.promote_standby,
+                ladder.swap_image,
+                managing.plan_pool,
+                managing.set_targets,
+                managing.provision_warm,
+                managing.retire_pods,
+                tending.tend_pool,
+                batching.load_tasks,
+                batching.record_result,
+            ],
+            "wait": [ladder.wait_for_pod],
+        }
+
+    def activities(self, role: Role) -> list[Callable[..., Any]]:
+        """The activities of one queue."""
+        return self._activities[role]
+
+    def tune(self, role: Role, config: WorkerConfig) -> None:
+        """Slots, heartbeats and shutdown of one queue's worker; what its owner has set stays."""
+        settings = self._settings
+        slots = {
+            "main": settings.max_concurrent_commands,
+            "control": settings.max_concurrent_control,
+            "wait": settings.max_concurrent_waits,
+        }
+        if role != "main":
+            config["workflows"] = []
+        if config.get("tuner") is None and config.get("max_concurrent_activities") is None:
+            config["max_concurrent_activities"] = slots[role]
+        # The SDK sends a heartbeat at most this often, and a cancellation only comes back with one.
+        config["max_heartbeat_throttle_interval"] = timedelta(seconds=settings.heartbeat_s)
+        if not config.get("graceful_shutdown_timeout"):
+            config["graceful_shutdown_timeout"] = timedelta(seconds=settings.graceful_shutdown_s)
+
+    @asynccontextmanager
+    async def running(self, client: Client) -> AsyncIterator[None]:
+        """Open the pools, run the companion workers, and see that the pool managers run. Entered twice, it runs
+        once."""
+        self._runs += 1
+        try:
+            if self._runs > 1:
+                yield
+                return
+            async with AsyncExitStack() as stack:
+                self._pools.fill(await open_pools(self._settings, stack))
+                for role in ("control", "wait"):
+                    queue = names.control_queue if role == "control" else names.wait_queue
+                    worker = Worker(client, task_queue=queue(self._settings.task_queue))
+                    await stack.enter_async_context(worker)
+                if self._settings.start_pool_managers:
+                    for profile in self._settings.all_profiles():
+                        await start_pool_manager(client, self._settings, profile)
+                yield
+        finally:
+            self._runs -= 1
+
+
+async def start_pool_manager(client: Client, settings: Settings, profile: Profile) -> None:
+    """Start the pool's manager, or tell the one that runs what the profile says now."""
+    said = Budget(max_pods=profile.max_pods, min_warm=profile.min_warm)
+    await client.start_workflow(
+        names.POOL_MANAGER,
+        PoolManagerInput(
+            deployment=settings.deployment,
+            profile=profile.name,
+            max_pods=profile.max_pods,
+            min_warm=profile.min_warm,
+            profile_max_pods=profile.max_pods,
+            profile_min_warm=profile.min_warm,
+            task_queue=settings.task_queue,
+        ),
+        id=names.pool_manager_id(settings.deployment, profile.name),
+        task_queue=settings.task_queue,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        start_signal=names.APPLY_PROFILE,
+        start_signal_args=[said],
+        static_summary=f"pool of profile {profile.name}",
+    )

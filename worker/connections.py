@@ -1,0 +1,75 @@
+"""Opening what a worker needs: Redis, the providers, the clients of pods. The one place where the parts are joined."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from emberpool.activities.line import WaitingLine
+from emberpool.activities.pools import Pool
+from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.index.connection import connect
+from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.profile import Profile, ProviderKind
+from emberpool.pool.providers.local.provider import LocalProvider
+from emberpool.pool.providers.provider import Provider
+from emberpool.worker.settings import Settings
+
+
+async def open_pools(settings: Settings, stack: AsyncExitStack) -> list[Pool]:
+    """A pool per profile, closed with the stack.
+
+    Raises:
+        InvalidInput: a setting is missing or wrong; it is named.
+        PoolUnavailable: Redis or a provider cannot be reached.
+    """
+    profiles = settings.all_profiles()
+    if not profiles:
+        raise InvalidInput(
+            "profiles_file", "no profile is given: write one, or start `emberpool dev`, which brings one"
+        )
+    key = settings.pool_key()
+    client = await stack.enter_async_context(EmberdClient(key))
+    redis = await connect(settings.redis_url)
+    stack.push_async_callback(redis.aclose)
+    pools: list[Pool] = []
+    for profile in profiles:
+        index = RedisIndex(redis, settings.deployment, profile.name)
+        stack.push_async_callback(index.aclose)
+        provider = open_provider(profile, settings)
+        stack.push_async_callback(provider.aclose)
+        line = WaitingLine(index)
+        listening = asyncio.create_task(line.listen(), name=f"emberpool-line-{profile.name}")
+        stack.push_async_callback(_ended, listening)
+        pools.append(
+            Pool(
+                profile=profile,
+                index=index,
+                provider=provider,
+                client=client,
+                line=line,
+                deployment=settings.deployment,
+                tenant=settings.tenant,
+                pool_key=key,
+            )
+        )
+    return pools
+
+
+def open_provider(profile: Profile, settings: Settings) -> Provider:
+    """The provider that a profile names.
+
+    Raises:
+        InvalidInput: the provider is not available here, or a setting that it needs is missing.
+    """
+    if profile.provider is ProviderKind.KUBERNETES:
+        raise InvalidInput("provider", f"profile {profile.name!r}: this version has the provider 'local' only")
+    if settings.supervisor_socket is None:
+        raise InvalidInput(
+            "supervisor_socket", f"profile {profile.name!r} is local: start `emberpool dev`, or name its socket"
+        )
+    return LocalProvider(profile, settings.supervisor_socket)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

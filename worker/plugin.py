@@ -1,0 +1,114 @@
+"""EmberpoolPlugin: what a Temporal client and its workers need for emberpool, in one argument.
+
+Register it on the Client; workers made from that client inherit it. With settings, a worker on the settings' task queue
+also runs the activities, with companion workers for the queues NAME-control, NAME-wait and NAME-tools.
+"""
+
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import DataConverter, DefaultPayloadConverter
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import Replayer, Worker, WorkerConfig, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from emberpool.pool.model.errors import EmberpoolError
+from emberpool.worker.companions import Companions, queue_role
+from emberpool.worker.settings import Settings
+from emberpool.workflows.batch import RolloutBatch, RolloutShard
+from emberpool.workflows.pool_manager import PoolManager
+from emberpool.workflows.rollout import Rollout
+from emberpool.workflows.tool_call import ToolCall
+
+WORKFLOWS: tuple[type, ...] = (ToolCall, Rollout, RolloutBatch, RolloutShard, PoolManager)
+
+PASSED_THROUGH = {
+    "emberpool.pool": "its models must be the very classes that the data converter builds",
+    "emberpool.activities": "names and payload models, likewise",
+}
+"""Modules that Temporal's workflow sandbox does not load anew, each with its reason. emberpool.workflows stays
+inside."""
+
+
+class EmberpoolPlugin(SimplePlugin):
+    """Registers emberpool's workflows and, given settings, runs its activities.
+
+    It extends the data converter (replacing only the SDK's default payload converter) and the workflow runner that it
+    is given, so list it after plugins that bring a converter of their own. Registering it twice is harmless.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        """Without settings: workflows only, for clients and for workers that leave the activities to others."""
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]
+            "emberpool.EmberpoolPlugin",
+            data_converter=extended_converter,
+            workflows=with_workflows,
+            workflow_runner=extended_runner,
+            workflow_failure_exception_types=[EmberpoolError],
+        )
+        self._settings = settings
+        self._companions = Companions(settings) if settings is not None else None
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Add our activities to the queues that are ours, and nothing but workflows elsewhere."""
+        config = super().configure_worker(config)
+        companions = self._companions
+        role = queue_role(self._settings, config.get("task_queue"))
+        if companions is None or role is None:
+            return config
+        present = list(config.get("activities") or [])
+        config["activities"] = _without_repeats(present, companions.activities(role))
+        companions.tune(role, config)
+        return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """Around the worker on our main queue: connections, companion workers and the pool managers."""
+        if self._companions is None or queue_role(self._settings, worker.task_queue) != "main":
+            await next(worker)
+            return
+        async with self._companions.running(worker.client):
+            await next(worker)
+
+    @asynccontextmanager
+    async def run_replayer(self, replayer: Replayer, histories: Any, next: Any) -> AsyncIterator[Any]:
+        """A replay opens no connection."""
+        async with next(replayer, histories) as results:
+            yield results
+
+
+def extended_converter(given: DataConverter | None) -> DataConverter:
+    """The given converter, with the SDK's default payload converter replaced by the pydantic one; codec and rest
+    stay."""
+    given = given or DataConverter.default
+    if given.payload_converter_class is not DefaultPayloadConverter:
+        return given
+    return dataclasses.replace(given, payload_converter_class=PydanticPayloadConverter)
+
+
+def extended_runner(given: WorkflowRunner | None) -> WorkflowRunner:
+    """The given runner with our modules passed through; an unsandboxed runner stays as it is."""
+    if given is None:
+        raise ValueError("EmberpoolPlugin: the worker has no workflow runner to extend")
+    if not isinstance(given, SandboxedWorkflowRunner):
+        return given
+    return dataclasses.replace(given, restrictions=given.restrictions.with_passthrough_modules(*PASSED_THROUGH))
+
+
+def with_workflows(given: Sequence[type] | None) -> Sequence[type]:
+    """The given workflows and ours, each once."""
+    present = list(given or [])
+    return present + [workflow for workflow in WORKFLOWS if workflow not in present]
+
+
+def _without_repeats(present: list[Callable[..., Any]], ours: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    """Ours come once, also when the plugin was registered on client and worker both."""
+    names = {_name(one) for one in present}
+    return present + [one for one in ours if _name(one) not in names]
+
+
+def _name(function: Callable[..., Any]) -> str | None:
+    definition = getattr(function, "__temporal_activity_definition", None)
+    return definition.name if definition is not None else None

@@ -1,0 +1,229 @@
+"""RolloutBatch: many rollouts, admitted a bounded number at a time, in shards whose histories stay small."""
+
+import asyncio
+import re
+
+from pydantic import Field
+from temporalio import workflow
+from temporalio.exceptions import ChildWorkflowError
+from temporalio.workflow import ParentClosePolicy
+
+from emberpool.activities import names
+from emberpool.activities.models import LoadTasksInput, LoadTasksOutput
+from emberpool.pool.model.claim import Source
+from emberpool.pool.model.frozen import Frozen
+from emberpool.pool.model.recycle import RecycleOutcome
+from emberpool.pool.model.rollout import (
+    RolloutBatchInput,
+    RolloutBatchResult,
+    RolloutInput,
+    RolloutOutcome,
+    RolloutResult,
+    RolloutTask,
+)
+from emberpool.workflows.dispatch import call
+
+SHARD_SIZE = 500
+"""Children per shard: about 3,000 of its events, under the 4,096 at which the server suggests to continue as new."""
+PAGE = 50
+"""Tasks loaded at once: a payload of some 100 KiB."""
+
+
+class ShardInput(Frozen):
+    """Rollouts `first` to `first + count` of a batch, `concurrency` of them at a time."""
+
+    batch: RolloutBatchInput
+    first: int
+    count: int
+    concurrency: int
+
+
+class BatchProgress(Frozen):
+    """Answer of the query `progress`."""
+
+    done: int = 0
+    total: int = 0
+    by_outcome: dict[RolloutOutcome, int] = Field(default_factory=dict[RolloutOutcome, int])
+
+
+@workflow.defn(name=names.ROLLOUT_SHARD)
+class RolloutShard:
+    """A part of a batch. Its parent reads its counts from its result; people see them by query."""
+
+    @workflow.init
+    def __init__(self, shard: ShardInput) -> None:
+        self._shard = shard
+        self._counts = RolloutBatchResult(batch_id=shard.batch.batch_id)
+        self._gate = asyncio.Semaphore(shard.concurrency)
+        self._page_first = 0
+        self._page: tuple[RolloutTask, ...] = ()
+
+    @workflow.run
+    async def run(self, shard: ShardInput) -> RolloutBatchResult:
+        """Start each rollout as a child as soon as another has ended."""
+        running: list[asyncio.Task[None]] = []
+        try:
+            for number in range(shard.first, shard.first + shard.count):
+                task = await self._task(number // shard.batch.rollouts_per_task)
+                await self._gate.acquire()
+                running.append(asyncio.create_task(self._one(number, task)))
+            await asyncio.gather(*running)
+        except asyncio.CancelledError:
+            for one in running:
+                one.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            raise
+        return self._counts
+
+    @workflow.query(name=names.BATCH_PROGRESS)
+    def progress(self) -> BatchProgress:
+        """How far the shard is."""
+        counts = self._counts
+        return BatchProgress(done=counts.rollouts, total=self._shard.count, by_outcome=dict(counts.by_outcome))
+
+    async def _task(self, index: int) -> RolloutTask:
+        batch = self._shard.batch
+        if batch.tasks_url is None:
+            return batch.tasks[index]
+        if not self._page_first <= index < self._page_first + len(self._page):
+            self._page = (await _load(batch, index, PAGE, count=False)).tasks
+            self._page_first = index
+        return self._page[index - self._page_first]
+
+    async def _one(self, number: int, task: RolloutTask) -> None:
+        try:
+            self._counts = counted(self._counts, await self._child(number, task))
+        except ChildWorkflowError as error:
+            if workflow.cancellation_reason() is not None:
+                raise
+            lost = RolloutResult(
+                rollout_id=self._rollout_id(number, task),
+                task_id=task.id,
+                outcome=RolloutOutcome.INFRA,
+                reward=None,
+                reason=f"{type(error.cause).__name__}: {error.cause}"[:1000],
+            )
+            self._counts = counted(self._counts, lost)
+        finally:
+            self._gate.release()
+
+    async def _child(self, number: int, task: RolloutTask) -> RolloutResult:
+        batch = self._shard.batch
+        rollout_id = self._rollout_id(number, task)
+        result: RolloutResult = await workflow.execute_child_workflow(
+            names.ROLLOUT,
+            RolloutInput(
+                rollout_id=rollout_id,
+                task=task,
+                profile=batch.profile,
+                caller=batch.caller,
+                policy=batch.policy,
+                policy_task_queue=batch.policy_task_queue,
+                task_queue=batch.task_queue,
+                seed=batch.seed * 1_000_003 + number,
+                max_turns=batch.max_turns,
+                wait_timeout_s=batch.wait_timeout_s,
+                results_url=batch.results_url,
+            ),
+            id=f"{workflow.info().workflow_id}/{rollout_id}",
+            result_type=RolloutResult,
+            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+            static_summary=f"{task.id}, rollout {number % batch.rollouts_per_task + 1} of {batch.rollouts_per_task}",
+        )
+        return result
+
+    def _rollout_id(self, number: int, task: RolloutTask) -> str:
+        """Unique by its number; the task's id is there for people."""
+        readable = re.sub(r"[^A-Za-z0-9._-]", "_", task.id)[:80]
+        return f"{number:06d}-{readable}"
+
+
+@workflow.defn(name=names.ROLLOUT_BATCH)
+class RolloutBatch:
+    """Runs every task `rollouts_per_task` times and returns counts; each rollout's result lies under `results_url`."""
+
+    @workflow.init
+    def __init__(self, batch: RolloutBatchInput) -> None:
+        self._batch = batch
+        self._total = 0
+
+    @workflow.run
+    async def run(self, batch: RolloutBatchInput) -> RolloutBatchResult:
+        """Shards run side by side and share the batch's concurrency evenly."""
+        tasks = len(batch.tasks) or (await _load(batch, 0, 1, count=True)).total
+        self._total = tasks * batch.rollouts_per_task
+        firsts = range(0, self._total, SHARD_SIZE)
+        shares = _shares(batch.concurrency, len(firsts))
+        parts = await asyncio.gather(
+            *[self._run_shard(first, share) for first, share in zip(firsts, shares, strict=True)]
+        )
+        result = RolloutBatchResult(batch_id=batch.batch_id, results_url=batch.results_url)
+        for part in parts:
+            result = merged(result, part)
+        return result
+
+    @workflow.query(name=names.BATCH_PROGRESS)
+    def progress(self) -> BatchProgress:
+        """The batch's size; each shard tells how far it is."""
+        return BatchProgress(total=self._total)
+
+    async def _run_shard(self, first: int, concurrency: int) -> RolloutBatchResult:
+        count = min(SHARD_SIZE, self._total - first)
+        result: RolloutBatchResult = await workflow.execute_child_workflow(
+            names.ROLLOUT_SHARD,
+            ShardInput(batch=self._batch, first=first, count=count, concurrency=concurrency),
+            id=f"{workflow.info().workflow_id}/shard-{first // SHARD_SIZE}",
+            result_type=RolloutBatchResult,
+            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+            static_summary=f"rollouts {first} to {first + count - 1}",
+        )
+        return result
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    """`total` split over `parts` as evenly as whole numbers go, at least 1 each."""
+    if parts == 0:
+        return []
+    return [max(1, total // parts + (index < total % parts)) for index in range(parts)]
+
+
+async def _load(batch: RolloutBatchInput, offset: int, limit: int, count: bool) -> LoadTasksOutput:
+    return await call(
+        names.LOAD_TASKS,
+        LoadTasksInput(url=batch.tasks_url or "", offset=offset, limit=limit, count=count),
+        LoadTasksOutput,
+        summary=f"load tasks from {offset}",
+        config={"task_queue": names.control_queue(batch.task_queue)},
+    )
+
+
+def counted(counts: RolloutBatchResult, result: RolloutResult) -> RolloutBatchResult:
+    """The counts with one more result."""
+    one = RolloutBatchResult(
+        batch_id=counts.batch_id,
+        rollouts=1,
+        by_outcome={result.outcome: 1},
+        by_source={} if result.source is None else {result.source: 1},
+        by_recycle={} if result.recycle is None else {result.recycle: 1},
+        reward_sum=result.reward or 0.0,
+        worst_ttfc_s=result.ttfc_s or 0.0,
+    )
+    return merged(counts, one)
+
+
+def merged(left: RolloutBatchResult, right: RolloutBatchResult) -> RolloutBatchResult:
+    """Two parts of one batch as one."""
+    return left.model_copy(
+        update={
+            "rollouts": left.rollouts + right.rollouts,
+            "by_outcome": {
+                o: n for o in RolloutOutcome if (n := left.by_outcome.get(o, 0) + right.by_outcome.get(o, 0))
+            },
+            "by_source": {s: n for s in Source if (n := left.by_source.get(s, 0) + right.by_source.get(s, 0))},
+            "by_recycle": {
+                r: n for r in RecycleOutcome if (n := left.by_recycle.get(r, 0) + right.by_recycle.get(r, 0))
+            },
+            "reward_sum": left.reward_sum + right.reward_sum,
+            "worst_ttfc_s": max(left.worst_ttfc_s, right.worst_ttfc_s),
+        }
+    )

@@ -1,0 +1,50 @@
+"""How workflows call emberpool's activities: by name, with bounded retries, typed errors and a summary for people."""
+
+from datetime import timedelta
+from typing import TypeVar, cast
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+from temporalio.workflow import ActivityCancellationType, ActivityConfig
+
+from emberpool.activities.errors import NON_RETRYABLE, from_temporal
+from emberpool.pool.model.frozen import Frozen
+
+Out = TypeVar("Out", bound=Frozen)
+
+HEARTBEAT_TIMEOUT = timedelta(seconds=15)
+"""Without a heartbeat for this long, an activity's worker counts as dead. Workers beat every 3 s."""
+
+RETRY = RetryPolicy(
+    initial_interval=timedelta(milliseconds=200),
+    backoff_coefficient=2.0,
+    maximum_interval=timedelta(seconds=10),
+    maximum_attempts=12,
+    non_retryable_error_types=NON_RETRYABLE,
+)
+"""About a minute of trying; longer outages reach the workflow as a typed error."""
+
+
+async def call(name: str, argument: Frozen, result: type[Out], *, summary: str, config: ActivityConfig) -> Out:
+    """Execute one activity by name.
+
+    Raises:
+        EmberpoolError: the typed error that the activity failed with.
+        ActivityError: it was cancelled or timed out, or failed otherwise.
+    """
+    options: ActivityConfig = {
+        "start_to_close_timeout": timedelta(minutes=5),
+        "heartbeat_timeout": HEARTBEAT_TIMEOUT,
+        "retry_policy": RETRY,
+        "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        "summary": summary,
+    }
+    options.update(config)
+    try:
+        return cast(Out, await workflow.execute_activity(name, argument, result_type=result, **options))
+    except ActivityError as error:
+        typed = from_temporal(error)
+        if typed is None:
+            raise
+        raise typed from error

@@ -1,0 +1,313 @@
+"""The sandbox handle: what workflow code opens, runs commands in, and leaves.
+
+The handle is lazy: the first call claims the pod, in the same activity. Concurrent first calls share it, since the
+request id is made with the handle.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Self, TypeVar
+
+from temporalio import workflow
+from temporalio.workflow import ActivityCancellationType, ActivityConfig
+
+from emberpool.activities import names
+from emberpool.activities.models import (
+    MAX_FILE_BYTES,
+    AdoptInput,
+    BindInput,
+    CallInput,
+    CallOutput,
+    Lease,
+    Nothing,
+    ReadFileInput,
+    ReadFileOutput,
+    RecycleInput,
+    RecycleResult,
+    RunInput,
+    RunOutput,
+    WriteFileInput,
+)
+from emberpool.pool.model.claim import ClaimSpec, Holder, SandboxRef, Step
+from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, DEFAULT_TIME_LIMIT_S, Command, CommandResult
+from emberpool.pool.model.errors import InvalidInput, SandboxClosed
+from emberpool.pool.model.frozen import Frozen
+from emberpool.pool.model.ids import RequestId
+from emberpool.pool.model.inputs import checked
+from emberpool.pool.model.rollout import TextFile
+from emberpool.workflows.dispatch import call
+from emberpool.workflows.ladder import climb
+
+Out = TypeVar("Out", bound=CallOutput)
+AnyOut = TypeVar("AnyOut", bound=Frozen)
+
+MARGIN = timedelta(seconds=60)
+"""What a command's activity may take beyond the command's own limit: claim, kill, transfer."""
+
+
+class Sandbox:
+    """One sandbox of one workflow. Use `async with Sandbox.open(...) as sb`; leaving releases it, whatever happened."""
+
+    def __init__(self, ref: SandboxRef, task_queue: str, adopt: bool = False) -> None:
+        self._ref = ref
+        self._task_queue = task_queue
+        self._adopt = adopt
+        self._used = adopt
+        self._detached = False
+        self._closed = False
+        self._climbing = asyncio.Lock()
+        self.lease: Lease | None = None
+        """The last answer's lease; None until the first call was answered."""
+        self.ttfc_s: float | None = None
+        """Time to first command of this sandbox, in seconds, once known."""
+        self.recycled: RecycleResult | None = None
+        """What became of the pod, once the sandbox was left."""
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        profile: str,
+        caller: str,
+        image: str = "",
+        reuse_key: str = "",
+        fingerprint: str = "",
+        hold: timedelta = timedelta(minutes=15),
+        wait_timeout: timedelta = timedelta(minutes=5),
+        priority: int = 0,
+        task_queue: str = names.DEFAULT_TASK_QUEUE,
+    ) -> Self:
+        """A sandbox of `profile` for `caller`, whose used pods it may get and whose next sandbox may get its pod.
+
+        Args:
+            image: a name of the profile's images; default its base image.
+            reuse_key: splits the caller's pods further; a new key each time means a fresh pod each time.
+            fingerprint: hash of what survives a recycle; a pod with the same is preferred.
+            hold: how long the sandbox outlives the end of each call, so that a model may think meanwhile.
+            wait_timeout: how long the first call may stand in line before NoCapacity.
+            priority: higher goes first among this caller's requests.
+
+        Raises:
+            InvalidInput: an argument can never work; it is named.
+        """
+        info = workflow.info()
+        spec = checked(
+            ClaimSpec,
+            profile=profile,
+            caller=caller,
+            image=image,
+            reuse_key=reuse_key,
+            fingerprint=fingerprint,
+            hold_s=hold.total_seconds(),
+            wait_timeout_s=wait_timeout.total_seconds(),
+            priority=priority,
+        )
+        return cls(SandboxRef(request_id=RequestId(workflow.uuid4().hex), spec=spec, holder=_holder(info)), task_queue)
+
+    @classmethod
+    def adopt(cls, ref: SandboxRef, *, task_queue: str = names.DEFAULT_TASK_QUEUE) -> Self:
+        """Take over a sandbox that another run or workflow detached; entering tells the pool its new holder."""
+        return cls(ref.model_copy(update={"holder": _holder(workflow.info())}), task_queue, adopt=True)
+
+    @property
+    def ref(self) -> SandboxRef:
+        """What names this sandbox. Holds no secret."""
+        return self._ref
+
+    async def run(
+        self,
+        command: Command | str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bytes = b"",
+        time_limit: timedelta | None = None,
+        output_limit: int = DEFAULT_OUTPUT_LIMIT,
+        replay_safe: bool = False,
+        summary: str | None = None,
+        config: ActivityConfig | None = None,
+    ) -> CommandResult:
+        """Run a command: a text for `/bin/sh -c`, a list without a shell, or a whole Command (then no other argument).
+
+        Returns its end, also when it failed or its time limit passed; `.check()` raises instead.
+
+        Raises:
+            InvalidInput: the command can never be started (a NUL byte, a negative limit); nothing was claimed.
+            SandboxLost, SandboxClosed, NoCapacity: see emberpool.pool.model.errors.
+        """
+        if not isinstance(command, Command):
+            text = isinstance(command, str)
+            command = checked(
+                Command,
+                shell=command if text else None,
+                argv=None if text else tuple(command),
+                env=dict(env or {}),
+                cwd=cwd,
+                stdin=stdin,
+                time_limit_s=DEFAULT_TIME_LIMIT_S if time_limit is None else time_limit.total_seconds(),
+                output_limit=output_limit,
+                replay_safe=replay_safe,
+            )
+        whole = command
+        limit: ActivityConfig = {"start_to_close_timeout": timedelta(seconds=whole.time_limit_s) + MARGIN}
+        output = await self._call(
+            names.RUN_COMMAND,
+            lambda ref: RunInput(ref=ref, command=whole),
+            RunOutput,
+            summary=summary or f"run: {whole.title()}",
+            queue=self._task_queue,
+            config={**limit, **(config or {})},
+        )
+        if output.result is None:
+            raise RuntimeError("an answered command has a result")
+        return output.result
+
+    async def write_file(self, path: str, data: str | bytes, *, mode: int = 0o644) -> None:
+        """Write one file whole; parents are made. A relative path is taken from /work.
+
+        Raises:
+            InvalidInput: over 1 MiB (larger files do not travel in a payload), or an impossible path.
+            SandboxFileError: the path is a folder or a device.
+        """
+        raw = data.encode() if isinstance(data, str) else data
+        _check_path(path)
+        if len(raw) > MAX_FILE_BYTES:
+            raise InvalidInput(
+                "data", f"{len(raw)} bytes are over the {MAX_FILE_BYTES} of one payload: fetch it inside"
+            )
+        await self._call(
+            names.WRITE_FILE,
+            lambda ref: WriteFileInput(ref=ref, path=path, data=raw, mode=mode),
+            CallOutput,
+            summary=f"write: {path[:80]}",
+        )
+
+    async def read_file(self, path: str, *, limit: int = MAX_FILE_BYTES) -> bytes:
+        """Read one regular file of at most `limit` bytes.
+
+        Raises:
+            SandboxFileError: it does not exist, is larger, or is no regular file.
+        """
+        _check_path(path)
+        if not 0 < limit <= MAX_FILE_BYTES:
+            raise InvalidInput("limit", f"must lie between 1 and {MAX_FILE_BYTES} bytes")
+        output = await self._call(
+            names.READ_FILE,
+            lambda ref: ReadFileInput(ref=ref, path=path, limit=limit),
+            ReadFileOutput,
+            summary=f"read: {path[:80]}",
+        )
+        return output.data
+
+    async def bind(self, *, env: Mapping[str, str] | None = None, files: Sequence[TextFile] = ()) -> None:
+        """Bind an environment for every later command, and files, in one call."""
+        await self._call(
+            names.BIND_JOB,
+            lambda ref: BindInput(ref=ref, env=dict(env or {}), files=tuple(files)),
+            CallOutput,
+            summary=f"bind: {len(files)} files, {len(env or {})} variables",
+        )
+
+    async def claim(self) -> None:
+        """Claim the pod now, without a command. Optional: the first call claims it otherwise."""
+        await self._call(names.OPEN_SANDBOX, lambda ref: CallInput(ref=ref), CallOutput, summary="open sandbox")
+
+    async def detach(self) -> SandboxRef:
+        """Give the sandbox on to a continue-as-new or a child: leaving keeps it, `Sandbox.adopt(ref)` takes it over.
+
+        Until then it is not swept, only its hold runs on.
+        """
+        await self._control(names.DETACH_SANDBOX, CallInput(ref=self._ref), Nothing, "detach sandbox")
+        self._detached = True
+        return self._ref
+
+    async def __aenter__(self) -> Self:
+        if self._adopt:
+            await self._control(names.ADOPT_SANDBOX, AdoptInput(ref=self._ref), Nothing, "adopt sandbox")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Release the sandbox and recycle its pod. A cancellation waits until that has ended, and is raised then."""
+        if self._closed or self._detached or not self._used:
+            self._closed = True
+            return
+        self._closed = True
+        release = asyncio.create_task(self._release())
+        cancelled: asyncio.CancelledError | None = None
+        while not release.done():
+            try:
+                await asyncio.shield(release)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        self.recycled = release.result()
+
+    async def _release(self) -> RecycleResult:
+        return await self._control(
+            names.RECYCLE_POD, RecycleInput(ref=self._ref), RecycleResult, "release and recycle the pod"
+        )
+
+    async def _control(self, name: str, argument: CallInput, result: type[AnyOut], summary: str) -> AnyOut:
+        config: ActivityConfig = {
+            "task_queue": names.control_queue(self._task_queue),
+            "cancellation_type": ActivityCancellationType.ABANDON,
+        }
+        return await call(name, argument, result, summary=summary, config=config)
+
+    async def _call(
+        self,
+        name: str,
+        argument: Callable[[SandboxRef], CallInput],
+        result: type[Out],
+        *,
+        summary: str,
+        queue: str | None = None,
+        config: ActivityConfig | None = None,
+    ) -> Out:
+        if self._closed or self._detached:
+            raise SandboxClosed(self._ref.request_id)
+        self._used = True
+        options: ActivityConfig = {"task_queue": queue or names.control_queue(self._task_queue), **(config or {})}
+        failures: list[str] = []
+        while True:
+            output = await call(name, argument(self._ref), result, summary=summary, config=options)
+            self._learn(output)
+            if output.step is None:
+                return output
+            await self._climb(output.step, failures)
+
+    async def _climb(self, step: Step, failures: list[str]) -> None:
+        """Take one step; of concurrent first calls only one takes it, the others ask again after it."""
+        if self._climbing.locked():
+            async with self._climbing:
+                return
+        async with self._climbing:
+            await climb(self._ref, step, self._task_queue, failures)
+
+    def _learn(self, output: CallOutput) -> None:
+        if self._ref.first_scheduled is None and output.first_scheduled is not None:
+            self._ref = self._ref.model_copy(update={"first_scheduled": output.first_scheduled})
+        if output.lease is None:
+            return
+        if self.ttfc_s is None:
+            self.ttfc_s = output.lease.ttfc_s
+        self.lease = output.lease
+        if self._ref.epoch is None:
+            self._ref = self._ref.model_copy(update={"epoch": output.lease.epoch})
+
+
+def _holder(info: workflow.Info) -> Holder:
+    return Holder(namespace=info.namespace, workflow_id=info.workflow_id, run_id=info.first_execution_run_id)
+
+
+def _check_path(path: str) -> None:
+    if not path or "\0" in path:
+        raise InvalidInput("path", "must be non-empty and hold no NUL byte")
