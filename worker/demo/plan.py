@@ -2,8 +2,9 @@
 
 import hashlib
 import random
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from emberpool.pool.model.command import Outcome
@@ -62,6 +63,16 @@ def plan(task_id: str, seed: int) -> Plan:
     broken = dice.choices(list(_BROKEN), weights=list(_BROKEN.values()), k=count)
     last = dice.choice(_HOPELESS) if dice.random() < UNSOLVED_SHARE else Candidate.CANONICAL
     return Plan((*broken, last))
+
+
+def plans_of(task_ids: Sequence[str], rollouts_per_task: int, seed: int) -> dict[str, Plan]:
+    """The plan of every rollout of a batch by rollout id, numbered and seeded as the workflow RolloutBatch does it."""
+    plans: dict[str, Plan] = {}
+    for number in range(len(task_ids) * rollouts_per_task):
+        task_id = task_ids[number // rollouts_per_task]
+        readable = re.sub(r"[^A-Za-z0-9._-]", "_", task_id)
+        plans[f"{number:06d}-{readable}"] = plan(task_id, seed * 1_000_003 + number)
+    return plans
 
 
 def expected(plans: Iterable[Plan]) -> Tally:

@@ -1,4 +1,4 @@
-"""The report as a table for people: at most 100 columns, no colour where no terminal is."""
+"""The report as a table for people."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -8,17 +8,7 @@ from rich.table import Table
 
 from emberpool.worker.demo.report import Report, Spread
 
-WIDTH = 100
-
 S = TypeVar("S", bound=str)
-
-
-def make_console() -> Console:
-    """Standard output, never wider than 100 columns."""
-    console = Console(highlight=False)
-    if console.width > WIDTH or not console.is_terminal:
-        console.width = WIDTH
-    return console
 
 
 def print_report(console: Console, report: Report, show_later: str) -> None:
