@@ -13,7 +13,9 @@ def command(
     problems: Annotated[int | None, typer.Option(min=1, help="How many problems; all of them by default.")] = None,
     pods: Annotated[int | None, typer.Option(min=1, help="Most pods at once; by cores by default.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the figures as JSON.")] = None,
-    stay: Annotated[bool, typer.Option(help="Keep everything up at the end, to look at it in the UI.")] = False,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Keep everything up at the end, to look at it in the UI.")
+    ] = False,
     data_dir: Annotated[Path, typer.Option(metavar="DIR", help="Where results, logs and databases are kept.")] = Path(
         ".emberpool/demo"
     ),

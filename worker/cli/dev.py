@@ -22,7 +22,9 @@ DEFAULT_DATA_DIR = Path(".emberpool")
 
 
 def command(
-    ephemeral: Annotated[bool, typer.Option(help="Keep everything in memory and in a temporary folder.")] = False,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep everything in memory and in a temporary folder.")
+    ] = False,
     data_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where all is kept; ./.emberpool by default.")
     ] = None,

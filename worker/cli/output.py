@@ -21,7 +21,7 @@ def console(stderr: bool = False) -> Console:
 def print_error(what: str, remedy: str = "", log_tail: str = "") -> None:
     """One red line with what failed, the log's last lines if there are any, and what to do about it."""
     out = console(stderr=True)
-    out.print(f"[red bold]error:[/] [red]{escape(what)}[/]", soft_wrap=True)
+    out.print(f"[red bold]error:[/] [red]{escape(' '.join(what.split()))}[/]", soft_wrap=True)
     for line in log_tail.splitlines():
         out.print(f"  [dim]| {escape(line)}[/]", soft_wrap=True)
     if remedy:

@@ -1,13 +1,25 @@
 """`emberpool profile`: checks of profile files."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile, parse_profiles
 from emberpool.worker.cli.output import console, print_error, print_json
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What is wrong with a file, and what to do about it."""
+
+    field: str
+    problem: str
+    remedy: str
+
 
 app = typer.Typer(help="Check profiles.", no_args_is_help=True)
 
@@ -19,7 +31,7 @@ def group() -> None:
 
 @app.command("check")
 def check(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files, each one profile or a list.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="YAML files, each one profile or a list.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a list for machines.")] = False,
 ) -> None:
     """Check profile files; name each wrong field and what to do about it. Exit status 1 if any is wrong.
@@ -34,31 +46,39 @@ def check(
     else:
         for file, result in results:
             _show(file, result)
-    raise typer.Exit(1 if any(isinstance(result, InvalidInput) for _, result in results) else 0)
+    raise typer.Exit(1 if any(isinstance(result, Wrong) for _, result in results) else 0)
 
 
-def _read(file: Path) -> tuple[Profile, ...] | InvalidInput:
+def _read(file: Path) -> tuple[Profile, ...] | Wrong:
     try:
         return parse_profiles(file.read_text(), str(file))
     except InvalidInput as error:
-        return error
+        return Wrong(error.field, *_explained(error.problem))
     except (OSError, UnicodeDecodeError) as error:
-        return InvalidInput(str(file), f"cannot be read: {getattr(error, 'strerror', None) or error}")
+        cause = getattr(error, "strerror", None) or str(error)
+        return Wrong(str(file), f"cannot be read: {cause}", "name a YAML file that you can read")
 
 
-def _show(file: Path, result: tuple[Profile, ...] | InvalidInput) -> None:
-    if isinstance(result, InvalidInput):
-        print_error(f"{result.field}: {result.problem}", InvalidInput.remedy.replace("call", "check"))
+def _explained(problem: str) -> tuple[str, str]:
+    if problem == "Extra inputs are not permitted":
+        return "no such field", f"remove it, or use one of: {', '.join(Profile.model_fields)}"
+    if problem == "Field required":
+        return "is missing", "add it"
+    return problem, "correct the named field and check again"
+
+
+def _show(file: Path, result: tuple[Profile, ...] | Wrong) -> None:
+    if isinstance(result, Wrong):
+        print_error(f"{result.field}: {result.problem}", result.remedy)
         return
     out = console()
-    out.print(f"[green]ok[/] {file}", soft_wrap=True)
+    out.print(f"[green]ok[/] {escape(str(file))}", soft_wrap=True)
     for profile in result:
         warm = f"{profile.min_warm} warm, at most {profile.max_pods} pods"
         out.print(f"   {profile.name}: {profile.provider}, {profile.isolation}, image {profile.base_image}, {warm}")
 
 
-def _as_data(file: Path, result: tuple[Profile, ...] | InvalidInput) -> dict[str, object]:
-    if isinstance(result, InvalidInput):
-        remedy = InvalidInput.remedy.replace("call", "check")
-        return {"file": str(file), "ok": False, "field": result.field, "problem": result.problem, "remedy": remedy}
+def _as_data(file: Path, result: tuple[Profile, ...] | Wrong) -> dict[str, object]:
+    if isinstance(result, Wrong):
+        return {"file": str(file), "ok": False, **asdict(result)}
     return {"file": str(file), "ok": True, "profiles": [profile.model_dump(mode="json") for profile in result]}
