@@ -14,6 +14,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from emberpool.activities import names
+from emberpool.pool.index.connection import connect
+from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Limits, Profile
 from emberpool.pool.model.rollout import RolloutBatchInput, RolloutBatchResult, RolloutTask
@@ -26,6 +28,7 @@ from emberpool.worker.demo.report import Report, make_report
 from emberpool.worker.demo.results import count_results, read_results
 from emberpool.worker.demo.table import print_report
 from emberpool.worker.plugin import EmberpoolPlugin
+from emberpool.worker.run import connect_client
 from emberpool.worker.stack.embedded import EmbeddedStack, StackOptions
 
 PROFILE = "demo"
@@ -97,9 +100,7 @@ async def _run(
     tasks_file = folder / "tasks.jsonl"
     tasks_file.write_text("".join(f"{task.model_dump_json()}\n" for task in tasks))
     plans = plans_of([task.id for task in tasks], options.rollouts_per_task, options.seed)
-    client = await Client.connect(
-        stack.temporal_address, namespace=stack.temporal_namespace, plugins=[EmberpoolPlugin(stack.settings)]
-    )
+    client = await _client(stack)
     request = RolloutBatchInput(
         batch_id=batch,
         profile=PROFILE,
@@ -117,23 +118,43 @@ async def _run(
     async with Worker(client, task_queue=POLICY_QUEUE, activities=[scripted_policy]):
         work = _while_up(stack, _batch(client, request))
         await show_until(out, len(plans), lambda: count_results(results), work)
-    ui = (
-        f"{stack.ui_url}/namespaces/{stack.temporal_namespace}/workflows/{batch}"
-        if stack.ui_url
-        else "not started here"
-    )
+    wall_s = time.monotonic() - begun
     return make_report(
         plans,
         read_results(results),
-        spare_pods=0,
-        wall_s=time.monotonic() - begun,
-        temporal_ui=ui,
+        spare_pods=await _spare_pods(stack),
+        wall_s=wall_s,
+        temporal_ui=ui_address(stack, batch),
         results_folder=str(results),
     )
 
 
+async def _client(stack: EmbeddedStack) -> Client:
+    # Somebody else's server may need TLS or a key: then Temporal's own configuration says how to reach it.
+    if stack.ui_url is None:
+        return await connect_client()
+    plugin = EmberpoolPlugin()
+    return await Client.connect(stack.temporal_address, namespace=stack.temporal_namespace, plugins=[plugin])
+
+
+async def _spare_pods(stack: EmbeddedStack) -> int:
+    """Warm pods that nobody has used yet."""
+    redis = await connect(stack.settings.redis_url)
+    try:
+        return (await RedisIndex(redis, stack.settings.deployment, PROFILE).counts()).idle_fresh
+    finally:
+        await redis.aclose()
+
+
+def ui_address(stack: EmbeddedStack, workflow_id: str) -> str:
+    """Where a person sees the batch."""
+    if stack.ui_url is None:
+        return f"that of {stack.temporal_address}, workflow {workflow_id}"
+    return f"{stack.ui_url}/namespaces/{stack.temporal_namespace}/workflows/{workflow_id}"
+
+
 async def _batch(client: Client, request: RolloutBatchInput) -> RolloutBatchResult:
-    return await client.execute_workflow(
+    result: RolloutBatchResult = await client.execute_workflow(
         names.ROLLOUT_BATCH,
         request,
         id=request.batch_id,
@@ -142,6 +163,7 @@ async def _batch(client: Client, request: RolloutBatchInput) -> RolloutBatchResu
         execution_timeout=LONGEST_RUN,
         static_summary=f"HumanEval, {request.rollouts_per_task} rollouts each",
     )
+    return result
 
 
 async def _while_up(stack: EmbeddedStack, work: Awaitable[T]) -> T:
