@@ -60,7 +60,9 @@ def test_sockets_fit_however_deep_the_data_folder_lies(tmp_path: Path, monkeypat
             run_dir = folder.run_dir
             assert len(os.fsencode(run_dir)) <= 60
             assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
+            assert folder.short_data_dir.samefile(folder.data_dir)
         assert not run_dir.exists()
+        assert folder.key_file.exists()
 
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import typer
+from pydantic import ValidationError
 
 from emberpool.pool.model.errors import EmberpoolError
 from emberpool.worker.cli import demo, dev, doctor, profile, worker
@@ -63,10 +64,19 @@ def run(arguments: Sequence[str]) -> int:
         return _failed(error, str(error), error.remedy, error.log_tail)
     except EmberpoolError as error:
         return _failed(error, Exception.__str__(error), error.remedy)
+    except ValidationError as error:
+        return _failed(error, *_setting(error))
     except Exception as error:
         what = f"unexpected {type(error).__name__}: {error}"
         return _failed(error, what, "run `emberpool --debug ...` for the traceback, and report it")
     return 0
+
+
+def _setting(error: ValidationError) -> tuple[str, str]:
+    """What is wrong with the first setting that is, by the name of its variable, and the remedy."""
+    first = error.errors()[0]
+    name = "EMBERPOOL_" + "_".join(str(part) for part in first["loc"]).upper()
+    return f"{name} ({error.title}): {first['msg']}", f"correct {name}, or unset it to have the default"
 
 
 def _failed(error: Exception, what: str, remedy: str, log_tail: str = "") -> int:

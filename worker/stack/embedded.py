@@ -7,7 +7,6 @@ latest with this process: no part outlives it, also not when it is killed.
 import asyncio
 import json
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -17,9 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
+import aiohttp
+
 from emberpool.activities.names import DEFAULT_TASK_QUEUE
 from emberpool.pool.model.profile import Isolation, Profile, ProviderKind
 from emberpool.pool.providers.local.host import inspect_host
+from emberpool.pool.providers.local.supervisor import supervisor_argv
 from emberpool.worker.settings import Settings
 from emberpool.worker.stack.errors import StackError
 from emberpool.worker.stack.external import external_redis, external_temporal
@@ -29,7 +31,9 @@ from emberpool.worker.stack.process import ChildProcess
 from emberpool.worker.stack.redis_server import RedisServer
 from emberpool.worker.stack.temporal_server import NAMESPACE, TemporalServer
 
-SUPERVISOR_START_S: Final = 20.0
+SUPERVISOR_START_S: Final = 30.0
+SUPERVISOR_STOP_S: Final = 15.0
+"""It deletes every pod first."""
 WORKER_START_S: Final = 60.0
 WORKER_STOP_S: Final = 15.0
 """Above the worker's own graceful_shutdown_s, so that its activities are handed over rather than timed out."""
@@ -155,15 +159,14 @@ class EmbeddedStack:
 
     async def _start_supervisor(self, running: AsyncExitStack, folder: StackFolder) -> Path:
         path = folder.run_dir / "supervisor.sock"
-        places = ("--socket", str(path), "--data-dir", str(folder.data_dir), "--key-file", str(folder.key_file))
         child = ChildProcess(
-            (*_python("emberpool.pool.providers.local.supervisor"), *places),
+            supervisor_argv(path, folder.short_data_dir, folder.key_file, os.getpid()),
             log=folder.data_dir / "logs" / "supervisor.log",
             name="supervisor of local pods",
-            stop_s=10.0,
+            stop_s=SUPERVISOR_STOP_S,
         )
         await running.enter_async_context(child)
-        await wait_healthy(child, lambda: _listens(path), SUPERVISOR_START_S)
+        await wait_healthy(child, partial(_supervises, path), SUPERVISOR_START_S)
         self._watch(child)
         return path
 
@@ -198,6 +201,7 @@ class EmbeddedStack:
             pool_key_file=key_file,
             supervisor_socket=socket_path,
             profiles_file=profiles_file,
+            profiles=(),
         )
 
     def _worker_env(self) -> Mapping[str, str]:
@@ -209,10 +213,11 @@ class EmbeddedStack:
             "EMBERPOOL_SUPERVISOR_SOCKET": str(self.settings.supervisor_socket),
             "EMBERPOOL_PROFILES_FILE": str(self.settings.profiles_file),
         }
+        given = {name: value for name, value in os.environ.items() if name != "EMBERPOOL_PROFILES"}
         if self.ui_url is None:
-            return {**os.environ, **mine}
+            return {**given, **mine}
         # Variables and files that name another server, a key or TLS must not reach the workers of this one.
-        rest = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_")}
+        rest = {name: value for name, value in given.items() if not name.startswith("TEMPORAL_")}
         here = {"TEMPORAL_ADDRESS": self.temporal_address, "TEMPORAL_NAMESPACE": NAMESPACE}
         return {**rest, **mine, **here, "TEMPORAL_CONFIG_FILE": os.devnull}
 
@@ -230,14 +235,14 @@ def _python(module: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", module)
 
 
-async def _listens(path: Path) -> str | None:
+async def _supervises(path: Path) -> str | None:
     try:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(probe, str(path))
-    except OSError as error:
-        return f"{path}: {error.strerror or error}"
-    return None
+        timeout = aiohttp.ClientTimeout(total=5.0)
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path)), timeout=timeout) as http:
+            async with http.get("http://supervisor/v1/health") as answer:
+                return None if answer.status == 200 else f"its health check answers {answer.status}"
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        return f"{path}: {error}"
 
 
 async def _says_ready(worker: ChildProcess) -> str | None:

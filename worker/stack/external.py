@@ -2,10 +2,10 @@
 
 import os
 
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 from temporalio.envconfig import ClientConfig
 
+from emberpool.pool.index.connection import connect
+from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 from emberpool.worker.stack.errors import StackError
 from emberpool.worker.stack.temporal_server import temporal_answers
 
@@ -31,16 +31,19 @@ async def external_redis() -> str | None:
     """The URL in EMBERPOOL_REDIS_URL, once a server answered there; None if it is not set.
 
     Raises:
-        StackError: it does not answer.
+        StackError: it does not answer, or may evict what the index holds.
     """
     url = os.environ.get("EMBERPOOL_REDIS_URL")
     if not url:
         return None
+    remedy = "correct EMBERPOOL_REDIS_URL, or unset it to have a server started"
     try:
-        async with Redis.from_url(url, socket_connect_timeout=5.0, socket_timeout=5.0) as client:
-            await client.ping()
-    except (RedisError, OSError, ValueError) as error:
+        redis = await connect(url)
+    except PoolUnavailable as error:
         # The URL may hold a password: it is not repeated.
-        cause = f"the server in EMBERPOOL_REDIS_URL does not answer: {error}"
-        raise StackError("Redis", cause, "correct EMBERPOOL_REDIS_URL, or unset it to have a server started") from error
+        cause = f"the server that EMBERPOOL_REDIS_URL names does not answer: {Exception.__str__(error)}"
+        raise StackError("Redis", cause, remedy) from error
+    except InvalidInput as error:
+        raise StackError("Redis", f"EMBERPOOL_REDIS_URL: {error.problem}", remedy) from error
+    await redis.aclose()
     return url

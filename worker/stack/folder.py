@@ -33,6 +33,11 @@ class StackFolder(AbstractContextManager["StackFolder"]):
     def key_file(self) -> Path:
         return self.data_dir / "pool.key"
 
+    @property
+    def short_data_dir(self) -> Path:
+        """The data folder by a link in the runtime folder: a short path, for sockets that have to lie in it."""
+        return self.run_dir / "d"
+
     def __enter__(self) -> Self:
         """Make the folders and the pool key, and take the lock.
 
@@ -43,6 +48,7 @@ class StackFolder(AbstractContextManager["StackFolder"]):
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = self._take_lock()
             self.run_dir = self._new_run_dir(self._lock)
+            self.short_data_dir.symlink_to(self.data_dir)
             self._make_key()
         except OSError as error:
             self._let_go()
