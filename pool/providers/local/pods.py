@@ -1,0 +1,271 @@
+"""The supervisor's pods: created, watched, deleted. One event loop, no locks: a change happens between two awaits."""
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
+from emberpool.pool.model.ids import PodUid
+from emberpool.pool.model.pod import Phase, PodFacts
+from emberpool.pool.model.profile import Isolation, Network
+from emberpool.pool.providers.local.bubblewrap import launcher_argv
+from emberpool.pool.providers.local.launcher import LaunchSpec
+from emberpool.pool.providers.local.oom import OomWatch
+from emberpool.pool.providers.local.pod_log import PodLog, prune_logs
+from emberpool.pool.providers.local.pod_process import Ending, PodProcess
+from emberpool.pool.providers.local.pod_spec import Host, PodFolders, emberd_config, image_root, launch_spec, pod_key
+from emberpool.pool.providers.local.process_table import end_uid
+from emberpool.pool.providers.local.remove_folder import remove_folder
+from emberpool.pool.providers.local.uids import UidPool
+from emberpool.pool.providers.local.wire import CreatePod, PodList, SupervisedPod
+
+log = logging.getLogger(__name__)
+
+POD_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+GOING_LIMIT_S = 20.0
+"""Seconds for a killed pod's processes to be gone; more means that the kernel holds one, as in a dead network mount."""
+
+
+@dataclass
+class _Pod:
+    facts: PodFacts
+    profile: str
+    host_uid: int
+    folders: PodFolders
+    process: PodProcess
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    deletion: asyncio.Task[None] | None = None
+
+    def view(self) -> SupervisedPod:
+        pid = 0 if self.ended.is_set() else self.process.pid
+        return SupervisedPod(facts=self.facts, profile=self.profile, pid=pid, host_uid=self.host_uid)
+
+
+class DataFolder:
+    """The supervisor's folders: `pods/NAME`, `pods-log/NAME.log` and `pods-etc` in the data folder, and `pods/UID` with
+    the sockets in the supervisor's own socket's folder, whose path is short.
+    """
+
+    def __init__(self, root: Path, run: Path) -> None:
+        self.root, self.run = root, run / "pods"
+        self.pods, self.logs, self.etc = root / "pods", root / "pods-log", root / "pods-etc"
+
+    def prepare(self) -> None:
+        """Make it, and delete what an earlier supervisor left.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        for folder in (self.pods, self.run):
+            remove_folder(folder)
+            folder.mkdir()
+            # A plain pod under a uid of its own walks through, and lists nothing.
+            folder.chmod(0o711)
+        self.logs.mkdir(mode=0o700, exist_ok=True)
+
+    def of(self, name: str, uid: str) -> PodFolders:
+        """Where a pod's folders lie."""
+        return PodFolders(home=self.pods / name, run=self.run / uid)
+
+
+class Pods:
+    """Every pod of this supervisor, by name."""
+
+    def __init__(self, host: Host, data: DataFolder, pool_key: bytes, uids: UidPool | None) -> None:
+        """`uids`: where pods' host uids come from; None if they run under our own."""
+        self._host, self._data, self._key, self._uids = host, data, pool_key, uids
+        self._pods: dict[str, _Pod] = {}
+        self._group = asyncio.TaskGroup()
+        self._oom = OomWatch()
+        self._changed = asyncio.Event()
+        self._closing = False
+        self.boot = secrets.token_hex(8)
+        self.version = 1
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Own the pods' tasks; at the end every pod is deleted."""
+        async with self._group:
+            samples = self._group.create_task(self._oom.run())
+            try:
+                yield
+            finally:
+                await self._close()
+                samples.cancel()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def create(self, wish: CreatePod) -> SupervisedPod:
+        """Begin a pod, or find the one of this name. Returns while it is still pending.
+
+        Raises:
+            InvalidInput: name, image or isolation cannot be had.
+            PoolUnavailable: a pod of this name is being deleted, no uid is free, or we are closing.
+        """
+        if self._closing:
+            raise PoolUnavailable("the supervisor is closing")
+        known = self._pods.get(wish.name)
+        if known is not None:
+            if known.deletion is not None:
+                raise PoolUnavailable(f"pod {wish.name} is being deleted")
+            return known.view()
+        if not POD_NAME.fullmatch(wish.name):
+            raise InvalidInput("name", f"{wish.name!r} is no DNS label of 1-63 lower-case letters, digits and dashes")
+        root = image_root(wish.profile, wish.image)
+        if root and not Path(root).is_dir():
+            raise InvalidInput("image", f"{root!r} is no folder on this machine")
+        pod = self._begin(wish, root)
+        self._pods[wish.name] = pod
+        self._bump()
+        return pod.view()
+
+    def get(self, name: str) -> SupervisedPod | None:
+        pod = self._pods.get(name)
+        return pod.view() if pod else None
+
+    def list(self, profile: str) -> PodList:
+        """The pods of one profile now."""
+        pods = tuple(pod.view() for pod in self._pods.values() if pod.profile == profile)
+        return PodList(boot=self.boot, version=self.version, pods=pods)
+
+    async def changed(self) -> None:
+        """Wait for the next change of any pod, or for the close."""
+        await self._changed.wait()
+
+    def stop_waits(self) -> None:
+        """Refuse new pods and answer all who wait."""
+        self._closing = True
+        self._changed.set()
+
+    @property
+    def closing(self) -> bool:
+        return self._closing
+
+    async def delete(self, name: str) -> None:
+        """End a pod, and return when no process and no folder of it is left. Silent if there is none.
+
+        Raises:
+            PoolUnavailable: a process of it does not go, or its folder cannot be deleted; ask again.
+        """
+        pod = self._pods.get(name)
+        if pod is None:
+            return
+        if pod.deletion is None:
+            pod.deletion = self._group.create_task(self._delete(pod))
+        # Shielded: a caller that gives up must not leave half a pod.
+        await asyncio.shield(pod.deletion)
+        if self._pods.get(name) is pod:
+            raise PoolUnavailable(f"pod {name} is not gone yet: {pod.facts.reason}")
+
+    def _begin(self, wish: CreatePod, root: str) -> _Pod:
+        uid = secrets.token_hex(8)
+        folders = self._data.of(wish.name, uid)
+        host_uid = self._uids.take() if self._uids else -1
+        try:
+            spec = launch_spec(self._host, wish.profile, wish.name, folders, host_uid, root)
+            key = pod_key(self._key, wish.name)
+            config = emberd_config(self._host, wish.profile, wish.name, uid, key, folders, root)
+            _make_folders(folders, host_uid)
+            process = PodProcess(PodLog(self._data.logs, wish.name), self._oom, not spec["bwrap"])
+        except BaseException as error:
+            if self._uids:
+                self._uids.free(host_uid)
+            remove_folder(folders.home)
+            remove_folder(folders.run)
+            if isinstance(error, OSError):
+                raise PoolUnavailable(f"pod {wish.name}: its folders cannot be made: {error}") from error
+            raise
+        if wish.profile.isolation is Isolation.PLAIN:
+            _warn_plain(wish, host_uid)
+        facts = PodFacts(
+            name=wish.name,
+            uid=PodUid(uid),
+            phase=Phase.PENDING,
+            endpoint=f"unix:{folders.socket}",
+            image=wish.image or wish.profile.base_image,
+        )
+        pod = _Pod(facts, wish.profile.name, host_uid, folders, process)
+        self._group.create_task(self._live(pod, spec, config))
+        return pod
+
+    async def _live(self, pod: _Pod, spec: LaunchSpec, config: bytes) -> None:
+        try:
+            ending = await pod.process.run(launcher_argv(spec), config, lambda: self._become(pod, Phase.READY))
+        except Exception as error:  # One pod's trouble must not end the supervisor, and with it all others.
+            log.exception("pod %s: its supervision failed", pod.facts.name)
+            pod.process.kill()
+            ending = Ending("spawn", f"{type(error).__name__}: {error}")
+        pod.ended.set()
+        if pod.deletion is None:
+            log.warning("pod %s ended: %s", pod.facts.name, ending)
+        self._become(pod, Phase.FAILED, str(ending))
+
+    async def _delete(self, pod: _Pod) -> None:
+        try:
+            pod.process.kill()
+            async with asyncio.timeout(GOING_LIMIT_S):
+                await pod.ended.wait()
+            if pod.host_uid >= 0:
+                # In plain mode jobs may have left emberd's tree; under a uid of its own they are found all the same.
+                await asyncio.to_thread(end_uid, pod.host_uid, GOING_LIMIT_S)
+            await asyncio.to_thread(remove_folder, pod.folders.home)
+            await asyncio.to_thread(remove_folder, pod.folders.run)
+        except (TimeoutError, OSError) as error:
+            pod.deletion = None
+            reason = f"stuck: {str(error) or 'a process does not end'}"
+            log.error("pod %s: %s", pod.facts.name, reason)
+            self._become(pod, Phase.FAILED, reason)
+            return
+        if self._uids:
+            self._uids.free(pod.host_uid)
+        del self._pods[pod.facts.name]
+        self._bump()
+        await asyncio.to_thread(prune_logs, self._data.logs)
+
+    def _become(self, pod: _Pod, phase: Phase, reason: str = "") -> None:
+        pod.facts = pod.facts.model_copy(update={"phase": phase, "reason": reason})
+        self._bump()
+
+    def _bump(self) -> None:
+        self.version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if self._closing:
+            self._changed.set()
+
+    async def _close(self) -> None:
+        self.stop_waits()
+        ends = await asyncio.gather(*(self.delete(name) for name in list(self._pods)), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                log.error("%s", end)
+        if self._uids:
+            self._uids.close()
+
+
+def _make_folders(folders: PodFolders, host_uid: int) -> None:
+    """Raises OSError."""
+    for folder in folders.all():
+        folder.mkdir(mode=0o700)
+        if host_uid >= 0:
+            os.chown(folder, host_uid, host_uid)
+
+
+def _warn_plain(wish: CreatePod, host_uid: int) -> None:
+    shared = ["its files", "its processes"]
+    if wish.profile.network is Network.NONE:
+        shared.append("its network, although the profile says 'none'")
+    user = f"uid {host_uid}, which owns nothing else" if host_uid >= 0 else "YOUR OWN user, with all that it may do"
+    log.warning(
+        "pod %s is NOT ISOLATED (isolation: plain): jobs see the host's world: %s; they run as %s. Trusted code only.",
+        wish.name,
+        ", ".join(shared),
+        user,
+    )
