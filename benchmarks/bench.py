@@ -1,0 +1,87 @@
+"""Runs the measurements on an embedded stack of this machine, and prints what came of them.
+
+python benchmarks/bench.py [warm_call] [index] [recycle] [--quick] [--json FILE]
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import index_rates
+import recycle_time
+import warm_call
+from figures import Measured
+from rich.table import Table
+
+from emberpool.pool.model.profile import Profile
+from emberpool.worker.cli.output import console
+from emberpool.worker.stack.embedded import EmbeddedStack, StackOptions
+
+NAMES = (warm_call.NAME, index_rates.NAME, recycle_time.NAME)
+PROFILE = Profile(name="bench", min_warm=1, max_pods=2)
+
+
+async def measure(name: str, folder: Path, quick: bool) -> Measured:
+    """One measurement on a stack of its own, so that none finds what another left. No worker: each brings what it needs."""
+    async with EmbeddedStack(StackOptions(data_dir=folder, profiles=(PROFILE,), workers=0)) as stack:
+        if name == warm_call.NAME:
+            return await warm_call.measure(stack, PROFILE.name, 50 if quick else 300)
+        if name == index_rates.NAME:
+            return await index_rates.measure(stack.settings.redis_url, 1600 if quick else 16000)
+        return await recycle_time.measure(stack.settings, 3 if quick else 15)
+
+
+def show(measured: Measured) -> None:
+    """A table and its setting."""
+    out = console()
+    table = Table(title=measured.title, title_justify="left")
+    for column in measured.header:
+        table.add_column(column)
+    for row in measured.rows:
+        table.add_row(*row)
+    out.print(table)
+    out.print(f"{measured.setting}\n")
+
+
+def machine() -> dict[str, str | int]:
+    """What it ran on: ratios travel between machines, times do not."""
+    return {"cores": os.cpu_count() or 1, "kernel": platform.release(), "python": platform.python_version()}
+
+
+async def run(names: Sequence[str], quick: bool, file: Path | None) -> None:
+    """Measure each, print each, write all."""
+    all_measured: list[Measured] = []
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="emberpool-bench-") as folder:
+            all_measured.append(await measure(name, Path(folder), quick))
+        show(all_measured[-1])
+    if file is not None:
+        data = {"machine": machine(), "measured": [dataclasses.asdict(measured) for measured in all_measured]}
+        file.write_text(json.dumps(data, indent=2) + "\n")
+
+
+def main() -> int:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser(description="Measure emberpool on this machine.")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"what to measure, of: {', '.join(NAMES)}; all by default"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: to see that it works, not to quote")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
+    given = parser.parse_args()
+    unknown = set(given.names) - set(NAMES)
+    if unknown:
+        parser.error(f"no such measurement: {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
+    asyncio.run(run(given.names or NAMES, given.quick, given.json))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
