@@ -29,7 +29,7 @@ PROFILE = Profile(name="bench", min_warm=1, max_pods=2)
 
 
 async def measure(name: str, folder: Path, quick: bool) -> Measured:
-    """One measurement on a stack of its own, so that none finds what another left. No worker: each brings what it needs."""
+    """One measurement on a stack of its own, so that none finds what another left. Each brings the worker it needs."""
     async with EmbeddedStack(StackOptions(data_dir=folder, profiles=(PROFILE,), workers=0)) as stack:
         if name == warm_call.NAME:
             return await warm_call.measure(stack, PROFILE.name, 50 if quick else 300)
@@ -55,31 +55,30 @@ def machine() -> dict[str, str | int]:
     return {"cores": os.cpu_count() or 1, "kernel": platform.release(), "python": platform.python_version()}
 
 
-async def run(names: Sequence[str], quick: bool, file: Path | None) -> None:
-    """Measure each, print each, write all."""
+async def run(names: Sequence[str], quick: bool) -> list[Measured]:
+    """Measure each and print it."""
     all_measured: list[Measured] = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="emberpool-bench-") as folder:
             all_measured.append(await measure(name, Path(folder), quick))
         show(all_measured[-1])
-    if file is not None:
-        data = {"machine": machine(), "measured": [dataclasses.asdict(measured) for measured in all_measured]}
-        file.write_text(json.dumps(data, indent=2) + "\n")
+    return all_measured
 
 
 def main() -> int:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(description="Measure emberpool on this machine.")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"what to measure, of: {', '.join(NAMES)}; all by default"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all by default")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: to see that it works, not to quote")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     given = parser.parse_args()
     unknown = set(given.names) - set(NAMES)
     if unknown:
         parser.error(f"no such measurement: {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
-    asyncio.run(run(given.names or NAMES, given.quick, given.json))
+    all_measured = asyncio.run(run(given.names or NAMES, given.quick))
+    if given.json is not None:
+        data = {"machine": machine(), "measured": [dataclasses.asdict(measured) for measured in all_measured]}
+        given.json.write_text(json.dumps(data, indent=2) + "\n")
     return 0
 
 

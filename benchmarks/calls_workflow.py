@@ -1,7 +1,7 @@
 """The workflow that measures: a warm tool call and an empty activity by turns, both by the workflow's own clock.
 
-The clock of a workflow is the time at which the server started its current task. From one call to its answer it covers what
-a caller waits for: the command's dispatch, the activity, its completion and the next workflow task.
+The clock of a workflow is the time at which the server started its current task. From one call to its answer it covers
+what a caller waits for: the command's dispatch, the activity, its completion and the next workflow task.
 """
 
 from datetime import datetime
