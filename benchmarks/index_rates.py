@@ -17,9 +17,9 @@ from emberpool.pool.model.recycle import Attestation, RecycleTier
 NAME = "index"
 PODS = 1000
 SETTING = (
-    "Real: Redis and the index's scripts; pods are records only. A closed loop per client, each with a connection of its "
-    "own, all in one Python process, which is the bottleneck at 16. A cycle: claim, release, begin and finish of the "
-    "recycle."
+    "Real: Redis and the index's scripts; pods are records only. A closed loop per client, each with a connection of "
+    "its own, all in one Python process, which is the bottleneck at 16. A cycle: claim, release, begin and finish of "
+    "the recycle."
 )
 PROVED = Attestation(tier=RecycleTier.ROOM, checks={"processes": True})
 

@@ -20,8 +20,8 @@ NAME = "recycle"
 FILES = 20_000
 TAG = Tag("b" * 32)
 SETTING = (
-    "Real: a local pod with its emberd. Timed by the caller: one signed request over a unix socket, from sending to the attested "
-    "answer; the fence before it is left out. Written files lie in folders of 1,000."
+    "Real: a local pod with its emberd. Timed by the caller: one signed request over a unix socket, from sending to "
+    "the attested answer; the fence before it is left out. Written files lie in folders of 1,000."
 )
 _WRITER = f"""
 import os

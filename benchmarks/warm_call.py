@@ -12,8 +12,9 @@ from emberpool.worker.stack.embedded import EmbeddedStack
 
 NAME = "warm_call"
 SETTING = (
-    "Real: Temporal's development server (SQLite in a file, WAL, synchronous=1; MaxPollRPS raised), Redis, a local pod with "
-    "its emberd, one worker process. By turns in one workflow, closed loop, each timed from one workflow task to the next."
+    "Real: Temporal's development server (SQLite in a file, WAL, synchronous=1; MaxPollRPS raised), Redis, a local pod "
+    "with its emberd, one worker process. By turns in one workflow, closed loop, each timed from one workflow task to "
+    "the next."
 )
 
 
