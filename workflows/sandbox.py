@@ -56,7 +56,8 @@ class Sandbox:
         self._adopt = adopt
         self._used = adopt
         self._detached = False
-        self._closed = False
+        self.closed = False
+        """Whether it was left: its pod was released, or it was never used."""
         self._climbing = asyncio.Lock()
         self.lease: Lease | None = None
         """The last answer's lease; None until the first call was answered."""
@@ -235,10 +236,10 @@ class Sandbox:
 
     async def close(self) -> None:
         """Release the sandbox and recycle its pod. A cancellation waits until that has ended, and is raised then."""
-        if self._closed or self._detached or not self._used:
-            self._closed = True
+        if self.closed or self._detached or not self._used:
+            self.closed = True
             return
-        self._closed = True
+        self.closed = True
         release = asyncio.create_task(self._release())
         cancelled: asyncio.CancelledError | None = None
         while not release.done():
@@ -246,9 +247,11 @@ class Sandbox:
                 await asyncio.shield(release)
             except asyncio.CancelledError as error:
                 cancelled = error
+        if not release.cancelled() and release.exception() is None:
+            self.recycled = release.result()
         if cancelled is not None:
             raise cancelled
-        self.recycled = release.result()
+        release.result()  # raises what the release failed with
 
     async def _release(self) -> RecycleResult:
         return await self._control(
@@ -272,7 +275,7 @@ class Sandbox:
         queue: str | None = None,
         config: ActivityConfig | None = None,
     ) -> Out:
-        if self._closed or self._detached:
+        if self.closed or self._detached:
             raise SandboxClosed(self._ref.request_id)
         self._used = True
         options: ActivityConfig = {"task_queue": queue or names.control_queue(self._task_queue), **(config or {})}

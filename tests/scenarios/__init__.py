@@ -1,0 +1,1 @@
+"""Workflows that the tests start, as a user would write them."""
