@@ -1,0 +1,223 @@
+"""The calls of docs/emberd-protocol.md, once a request's signature is known to be right."""
+
+import base64
+import json
+import threading
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from emberpool.pool.emberd import exec_request, filecalls
+from emberpool.pool.emberd.config import Config
+from emberpool.pool.emberd.execution import Execution, Request
+from emberpool.pool.emberd.executions import Executions
+from emberpool.pool.emberd.keeper import Keeper
+from emberpool.pool.emberd.ledger import Ledger
+from emberpool.pool.emberd.refusal import Refused, bad_request
+from emberpool.pool.emberd.room import Room, RoomError
+from emberpool.pool.emberd.signing import Claim, Signer
+from emberpool.pool.emberd.watchdog import Watchdog
+
+
+class Answer(NamedTuple):
+    """Status 200: a JSON body or a file's bytes, and headers of its own."""
+
+    body: bytes
+    headers: Tuple[Tuple[str, str], ...] = ()
+    kind: str = "application/json"
+
+
+class Calls:
+    """What each call does. Every method may be called from any thread."""
+
+    def __init__(self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper) -> None:
+        self._config, self._signer, self._ledger, self._keeper = config, signer, ledger, keeper
+        self.executions = Executions()
+        self._watchdog = Watchdog(self.executions, config.room.limits.memory_mb)
+        self._bound: Dict[str, str] = {}
+        self._attestation: Optional[Dict[str, Any]] = None
+        self._reset = threading.Lock()
+
+    def begin(self, claim: Claim) -> None:
+        """Admit a call of a lease. `end` must follow. Raises Refused."""
+        with self._ledger.lock:
+            if self._ledger.begin(claim):
+                self._forget_lease()
+                self._signer.forget_below(claim.epoch)
+
+    def end(self, claim: Claim) -> None:
+        """The call is over."""
+        self._ledger.end(claim)
+
+    def state(self) -> Answer:
+        """GET /v1/state."""
+        view = self._ledger.view()
+        about = {"version": 1, "pod": self._config.pod, "uid": self._config.uid, "boot_id": self._signer.boot_id}
+        mode = self._config.room.mode
+        return _json(dict(about, **view._asdict(), room_mode=mode, attestation=self._attestation))
+
+    def start(self, claim: Claim, body: Dict[str, Any]) -> Answer:
+        """POST /v1/exec."""
+        wait_s = exec_request.wait_s(body)
+        with self._ledger.lock:
+            self._ledger.demand_holder(claim)
+            room = self._room()
+            env = {**self._config.env, **self._bound}
+            request = exec_request.parse(body, {**room.env, **env}, room.work, self._config.room.limits.time_limit_s)
+            try:
+                execution = self.executions.start_or_join(request, lambda wanted: Execution(wanted, room))
+            except RoomError as error:
+                raise self._lost(error) from error
+        self._watchdog.wake()
+        return self._outcome(claim, execution, wait_s)
+
+    def wait(self, claim: Claim, execution_id: str, body: Dict[str, Any]) -> Answer:
+        """POST /v1/exec/ID/wait."""
+        return self._outcome(claim, self.executions.get(execution_id), exec_request.wait_s(body))
+
+    def kill(self, claim: Claim, execution_id: str) -> Answer:
+        """POST /v1/exec/ID/kill."""
+        execution = self.executions.get(execution_id)
+        execution.kill("cancelled")
+        return self._outcome(claim, execution, 10.0)
+
+    def list(self) -> Answer:
+        """GET /v1/exec."""
+        return _json({"executions": [_line(execution) for execution in self.executions.all()]})
+
+    def put_file(self, claim: Claim, path: str, mode: int, data: bytes) -> Answer:
+        """PUT /v1/file."""
+        try:
+            filecalls.put(self._holder_room(claim), path, mode, data)
+        except RoomError as error:
+            raise self._gone(claim, error) from error
+        return _json({"bytes": len(data)})
+
+    def get_file(self, claim: Claim, path: str, offset: Optional[int], limit: int) -> Answer:
+        """GET /v1/file."""
+        try:
+            size, data = filecalls.get(self._holder_room(claim), path, offset, limit)
+        except RoomError as error:
+            raise self._gone(claim, error) from error
+        return Answer(data, (("x-ember-size", str(size)),), "application/octet-stream")
+
+    def bind(self, claim: Claim, body: Dict[str, Any]) -> Answer:
+        """POST /v1/bind."""
+        env = exec_request.checked_env(body.get("env") or {})
+        files: List[Tuple[str, int, bytes]] = []
+        for item in body.get("files") or []:
+            if not isinstance(item, dict):
+                raise bad_request("files", "must be objects")
+            path = filecalls.checked_path(item.get("path"))
+            mode = filecalls.checked_mode(item.get("mode", 0o644))
+            files.append((path, mode, exec_request.decoded("files.data", item.get("data") or "")))
+        room = self._holder_room(claim)
+        try:
+            for path, mode, data in files:
+                filecalls.put(room, path, mode, data)
+        except RoomError as error:
+            raise self._gone(claim, error) from error
+        with self._ledger.lock:
+            self._ledger.demand_holder(claim)
+            self._bound.update(env)
+        return _json({})
+
+    def fence(self, epoch: int) -> Answer:
+        """POST /v1/fence: the ledger turns first, so nothing new can start; then what runs is ended."""
+        with self._reset:
+            self._ledger.fence(epoch)
+            self._signer.forget_below(epoch)
+            self._forget_lease()
+            self._keeper.end_current()
+        return self.state()
+
+    def recycle(self, epoch: int) -> Answer:
+        """POST /v1/recycle."""
+        with self._reset:
+            view = self._ledger.view()
+            if view.state == "clean" and view.epoch == epoch and self._attestation is not None:
+                return _json(self._attestation)
+            if view.state != "dirty" or view.epoch != epoch:
+                raise Refused(409, "not_fenced", f"state is {view.state} at epoch {view.epoch}")
+            self._keeper.end_current()  # a start that found itself dirty has a room that nobody used
+            try:
+                outcome = self._keeper.replace()
+            except (RoomError, OSError) as error:
+                outcome = {"tier": "none", "checks": {}, "duration_ms": 0.0, "detail": str(error)}
+            outcome["uses"] = view.uses
+            self._attestation = outcome
+            if outcome["checks"] and all(outcome["checks"].values()):
+                self._ledger.become_clean(epoch)
+            return _json(outcome)
+
+    def _outcome(self, claim: Claim, execution: Execution, wait_s: float) -> Answer:
+        result = execution.wait(wait_s)
+        self._ledger.demand_holder(claim)  # a fence may have ended it: then this is no result
+        about: Dict[str, Any] = {
+            "id": execution.request.id,
+            "running": result is None,
+            "elapsed_s": round(execution.elapsed_s, 3),
+        }
+        if result is None:
+            return _json(dict(about, **_unfinished(execution)))
+        kept = {name: base64.b64encode(result[name]).decode("ascii") for name in ("stdout", "stderr")}
+        return _json({**about, **result, **kept})
+
+    def _holder_room(self, claim: Claim) -> Room:
+        with self._ledger.lock:
+            self._ledger.demand_holder(claim)
+            return self._room()
+
+    def _room(self) -> Room:
+        room = self._keeper.current
+        if room is None:
+            raise self._lost(RoomError("there is no room"))
+        return room
+
+    def _gone(self, claim: Claim, error: RoomError) -> Refused:
+        try:
+            self._ledger.demand_holder(claim)
+        except Refused as refusal:
+            return refusal
+        return self._lost(error)
+
+    def _lost(self, error: RoomError) -> Refused:
+        self._ledger.lose()
+        return Refused(409, "stale_epoch", f"the lease is over: {error}")
+
+    def _forget_lease(self) -> None:
+        self.executions.forget_all()
+        self._bound = {}
+
+
+def run_warm_up(config: Config, room: Room) -> Optional[str]:
+    """Run the profile's warm-up in the first room; why it failed, or None."""
+    limit_s = config.room.limits.time_limit_s
+    env = {**room.env, **config.env}
+    request = Request("warm-up", config.warm_up, env, room.work, b"", limit_s, 4096, "warm-up")
+    try:
+        result = Execution(request, room).wait(limit_s + 10)
+    except RoomError as error:
+        return str(error)
+    if result is not None and result["outcome"] == "exited" and result["exit_code"] == 0:
+        return None
+    if result is None:
+        return "warm_up does not end"
+    how = result["exit_code"] if result["outcome"] == "exited" else result["outcome"]
+    return f"warm_up ended with {how}: {result['stderr'][-500:].decode('utf-8', 'replace')}"
+
+
+def _json(data: Dict[str, Any]) -> Answer:
+    return Answer(json.dumps(data).encode("ascii"))
+
+
+def _line(execution: Execution) -> Dict[str, Any]:
+    elapsed = round(execution.elapsed_s, 3)
+    request = execution.request
+    return {"id": request.id, "running": execution.running, "elapsed_s": elapsed, "command": request.title}
+
+
+def _unfinished(execution: Execution) -> Dict[str, Any]:
+    streams = {"stdout": execution.stdout, "stderr": execution.stderr}
+    tails = {name: base64.b64encode(stream.tail()).decode("ascii") for name, stream in streams.items()}
+    counts = {name + "_bytes": stream.total for name, stream in streams.items()}
+    rest = {"outcome": None, "exit_code": None, "signal": None, "truncated": False, "survivors": False}
+    return {**tails, **counts, **rest, "duration_s": round(execution.elapsed_s, 6)}

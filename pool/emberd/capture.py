@@ -1,0 +1,47 @@
+"""Keeps the head and the tail of a stream of any length in bounded memory, and counts the rest."""
+
+
+class Capture:
+    """One output stream of one execution."""
+
+    def __init__(self, limit: int) -> None:
+        self._head_limit = limit // 2
+        self._tail_limit = limit - limit // 2
+        self._keep = max(self._tail_limit, TAIL_BYTES)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+        """Bytes written in all."""
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self.total += len(data)
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > 2 * self._keep + 65536:  # now and then, so that the cost stays linear
+            del self._tail[: -self._keep]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether bytes are left out of `kept`."""
+        return self.total > self._head_limit + self._tail_limit
+
+    def kept(self) -> bytes:
+        """All of it, or first and last half of the limit with a line between that says how much is missing."""
+        if not self.truncated:
+            return bytes(self._head + self._tail)
+        missing = self.total - self._head_limit - self._tail_limit
+        tail = self._tail[len(self._tail) - self._tail_limit :]
+        return bytes(self._head) + b"\n[... %d bytes left out ...]\n" % missing + bytes(tail)
+
+    def tail(self) -> bytes:
+        """The last bytes, for people who watch it run."""
+        if len(self._tail) >= TAIL_BYTES:
+            return bytes(self._tail[-TAIL_BYTES:])
+        return bytes((self._head[-TAIL_BYTES:] + self._tail)[-TAIL_BYTES:])
+
+
+TAIL_BYTES = 1024

@@ -1,0 +1,108 @@
+"""Messages between emberd's own processes: one JSON object each, length first, with open files riding along.
+
+A stream socket rather than packets, since an environment may be larger than a packet. Never exposed to a job.
+"""
+
+import array
+import json
+import socket
+import struct
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+_HEAD = struct.Struct("!I")
+_MOST_FDS = 8
+
+Message = Dict[str, Any]
+
+
+def encoded(text: str) -> bytes:
+    """A path, argument or value as the kernel takes it, whatever this process's locale is."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+def pair() -> Tuple[socket.socket, socket.socket]:
+    """Two connected ends, neither inherited by a command."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
+    """Send one message. The files stay open here too.
+
+    Raises:
+        Closed: nobody will read it.
+    """
+    body = json.dumps(message).encode("ascii")
+    data = _HEAD.pack(len(body)) + body
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    try:
+        sent = sock.sendmsg([data], rights)
+        if sent < len(data):
+            sock.sendall(data[sent:])
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise Closed from error
+
+
+def receive(sock: socket.socket) -> Tuple[Message, List[int]]:
+    """Wait for one message and its files, which the caller must close.
+
+    Raises:
+        Closed: the other side is gone.
+    """
+    fds: List[int] = []
+    head = _exactly(sock, _HEAD.size, fds)
+    body = _exactly(sock, _HEAD.unpack(head)[0], fds)
+    message: Message = json.loads(body)
+    return message, fds
+
+
+def ask(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> Message:
+    """Send one message and wait for its answer."""
+    send(sock, message, fds)
+    return receive(sock)[0]
+
+
+def _exactly(sock: socket.socket, size: int, fds: List[int]) -> bytes:
+    data = b""
+    while len(data) < size:
+        try:
+            part, control, _, _ = sock.recvmsg(size - len(data), socket.CMSG_SPACE(_MOST_FDS * 4))
+        except ConnectionResetError as error:
+            raise Closed from error
+        if not part:
+            raise Closed
+        for level, kind, payload in control:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
+                fds.extend(numbers)
+        data += part
+    return data
+
+
+def peer_pid(sock: socket.socket, wait_s: float) -> Optional[int]:
+    """Wait for the first byte on `sock` and return its sender's PID as seen from here; None if there was none.
+
+    `allow_peer_pid` must have been called before the byte was sent.
+    """
+    sock.settimeout(wait_s)
+    try:
+        part, control, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(12))
+    except socket.timeout:
+        return None
+    for level, kind, payload in control:
+        if part and level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS:
+            return int(struct.unpack("iII", payload[:12])[0])
+    return None
+
+
+_SO_PASSCRED = 16
+_SCM_CREDENTIALS = 2
+
+
+def allow_peer_pid(sock: socket.socket) -> None:
+    """Ask the kernel to say who sends on the other end."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_PASSCRED, 1)

@@ -1,0 +1,133 @@
+"""What emberd is told at its start, checked before anything runs."""
+
+import json
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class BadConfig(Exception):
+    """The configuration cannot work; the text names the field."""
+
+
+class Limits(NamedTuple):
+    """What the jobs of one pod may use together (memory, pids) or each (files, time)."""
+
+    memory_mb: int
+    pids: int
+    open_files: int
+    file_mb: int
+    time_limit_s: float
+
+
+class RoomSpec(NamedTuple):
+    """How a room is made. All that the room's own processes know: no key, no socket, no state folder."""
+
+    mode: str
+    """`namespaces` or `plain`."""
+    binds: List[Tuple[str, str]]
+    """Source and target of every read-only bind; empty with `overlay`."""
+    overlay: Optional[str]
+    """Folder that the root is an overlay of, or None."""
+    scratch: str
+    limits: Limits
+
+
+class Config(NamedTuple):
+    """The whole of it."""
+
+    key: bytes
+    pod: str
+    uid: str
+    listen: str
+    state_dir: str
+    room: RoomSpec
+    env: Dict[str, str]
+    """Base environment of every job."""
+    warm_up: List[str]
+    allow_host_root: bool
+
+
+def parse(text: bytes) -> Config:
+    """Read the JSON of docs/emberd-protocol.md.
+
+    Raises:
+        BadConfig: it is no JSON, or a field is missing or wrong.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise BadConfig(f"standard input is no JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise BadConfig("standard input must be a JSON object")
+    try:
+        key = bytes.fromhex(_text(data, "key"))
+    except ValueError as error:
+        raise BadConfig("key: not hex") from error
+    if len(key) != 32:
+        raise BadConfig("key: must be 32 bytes in hex")
+    room = data.get("room")
+    if not isinstance(room, dict):
+        raise BadConfig("room: must be an object")
+    return Config(
+        key=key,
+        pod=_text(data, "pod"),
+        uid=_text(data, "uid"),
+        listen=_text(data, "listen"),
+        state_dir=_text(data, "state_dir"),
+        room=_room(room, _text(data, "scratch_dir"), _limits(data.get("limits") or {})),
+        env=_env(room.get("env") or {}),
+        warm_up=[str(part) for part in data.get("warm_up") or []],
+        allow_host_root=bool(data.get("test_allow_host_root", False)),
+    )
+
+
+def _text(data: Dict[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadConfig(f"{name}: must be a text that is not empty")
+    return value
+
+
+def _room(room: Dict[str, Any], scratch: str, limits: Limits) -> RoomSpec:
+    mode = room.get("mode")
+    if mode == "plain":
+        return RoomSpec(mode, [], None, scratch, limits)
+    if mode != "namespaces":
+        raise BadConfig("room.mode: must be 'namespaces' or 'plain'")
+    root = room.get("root")
+    if isinstance(root, dict) and isinstance(root.get("overlay"), str):
+        return RoomSpec(mode, [], root["overlay"], scratch, limits)
+    if not isinstance(root, list) or not root:
+        raise BadConfig('room.root: must be a list of [source, target], or {"overlay": folder}')
+    binds = []
+    for item in root:
+        if not isinstance(item, list) or len(item) != 2 or not all(str(part).startswith("/") for part in item):
+            raise BadConfig("room.root: every bind must be a pair of absolute paths")
+        binds.append((str(item[0]), str(item[1])))
+    return RoomSpec(mode, binds, None, scratch, limits)
+
+
+def _limits(data: Dict[str, Any]) -> Limits:
+    try:
+        limits = Limits(
+            memory_mb=int(data.get("memory_mb", 1024)),
+            pids=int(data.get("pids", 256)),
+            open_files=int(data.get("open_files", 1024)),
+            file_mb=int(data.get("file_mb", 1024)),
+            time_limit_s=float(data.get("time_limit_s", 3600)),
+        )
+    except (TypeError, ValueError) as error:
+        raise BadConfig(f"limits: {error}") from error
+    if min(limits) <= 0:
+        raise BadConfig("limits: every one must be above 0")
+    return limits
+
+
+def _env(data: Dict[str, Any]) -> Dict[str, str]:
+    env = {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8"}
+    for name, value in data.items():
+        if not name or "=" in name or "\0" in name or "\0" in str(value):
+            raise BadConfig(f"room.env: {name!r} cannot be an environment variable")
+        env[name] = str(value)
+    return env

@@ -1,0 +1,133 @@
+"""emberd itself: reads its configuration, opens the first room, serves, and goes when told."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any, Dict, List
+
+from emberpool.pool.emberd import guard, kernel
+from emberpool.pool.emberd.attest import Attestor
+from emberpool.pool.emberd.calls import Calls, run_warm_up
+from emberpool.pool.emberd.config import BadConfig, Config, parse
+from emberpool.pool.emberd.keeper import Keeper
+from emberpool.pool.emberd.ledger import Ledger
+from emberpool.pool.emberd.room import RoomError, Scratch, ZygoteLink
+from emberpool.pool.emberd.server import make_server
+from emberpool.pool.emberd.signing import Signer
+from emberpool.pool.emberd.zygote import spec_message
+
+EXIT_REFUSED, EXIT_WARM_UP, EXIT_BROKEN = 2, 3, 4
+LEAVE_S = 0.8
+"""Longest wait, at the end, for the zygote to have ended its rooms."""
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+
+
+class _NotReady(Exception):
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def main(zygote_socket: socket.socket, zygote_pid: int) -> int:
+    """Serve until SIGTERM. Returns the exit status."""
+    kernel.set_undumpable()
+    # Blocked in every thread, so that they wait for the one place that takes them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        boot_id, listen = _start(zygote_socket, zygote_pid)
+    except _NotReady as error:
+        _say({"ready": False, "reason": str(error)})
+        _leave(zygote_socket, zygote_pid)
+        return error.status
+    _say({"ready": True, "boot_id": boot_id, "listen": listen})
+    status = _until_told(zygote_pid)
+    if listen.startswith("unix:"):
+        os.unlink(listen[5:])
+    _leave(zygote_socket, zygote_pid)
+    return status
+
+
+def _start(zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str]":
+    try:
+        config = parse(_read_stdin())
+        reason = None if config.allow_host_root else guard.reason_to_refuse()
+        if reason is not None:
+            raise _NotReady(EXIT_REFUSED, reason)
+        return _serve(config, zygote_socket, zygote_pid)
+    except BadConfig as error:
+        raise _NotReady(EXIT_REFUSED, str(error)) from error
+    except (RoomError, OSError, ValueError) as error:
+        raise _NotReady(EXIT_BROKEN, str(error)) from error
+
+
+def _serve(config: Config, zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str]":
+    link = ZygoteLink(zygote_socket, zygote_pid)
+    link.tell(spec_message(config.room))
+    signer = Signer(config.key, secrets.token_hex(16))
+    ledger = Ledger(config.state_dir)
+    scratch = Scratch(config.room, link)
+    attestor = Attestor(config.room.mode, zygote_pid, scratch)
+    keeper = Keeper(link, scratch, attestor, config.room.mode)
+    keeper.open_first()
+    if config.warm_up and keeper.current is not None:
+        reason = run_warm_up(config, keeper.current)
+        if reason is not None:
+            raise _NotReady(EXIT_WARM_UP, reason)
+    server, listen = make_server(config.listen, signer, Calls(config, signer, ledger, keeper))
+    attestor.take_baseline()
+    keeper.prepare_spare()
+    threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
+    return signer.boot_id, listen
+
+
+def _read_stdin() -> bytes:
+    text = sys.stdin.buffer.read()
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return text
+
+
+def _say(line: Dict[str, Any]) -> None:
+    try:
+        print(json.dumps(line), flush=True)
+    except BrokenPipeError:
+        os.dup2(2, 1)  # whoever started us does not listen; serving goes on
+
+
+def _until_told(zygote_pid: int) -> int:
+    """Reap orphans until a signal says to leave (0), or the zygote ends, without which no room can be made (4)."""
+    while True:
+        number = signal.sigwait(_SIGNALS)
+        if number != signal.SIGCHLD:
+            return 0
+        if zygote_pid in _reap():
+            print("emberd: the zygote ended", file=sys.stderr, flush=True)
+            return EXIT_BROKEN
+
+
+def _reap() -> "list[int]":
+    gone: List[int] = []
+    while True:
+        try:
+            pid = os.waitpid(-1, os.WNOHANG)[0]
+        except ChildProcessError:
+            return gone
+        if pid == 0:
+            return gone
+        gone.append(pid)
+
+
+def _leave(zygote_socket: socket.socket, zygote_pid: int) -> None:
+    """The zygote ends every room when it sees us gone."""
+    zygote_socket.shutdown(socket.SHUT_RDWR)
+    deadline = time.monotonic() + LEAVE_S
+    while time.monotonic() < deadline and zygote_pid not in _reap():
+        if not os.path.exists(f"/proc/{zygote_pid}"):
+            break
+        time.sleep(0.005)

@@ -1,0 +1,103 @@
+"""Checks the body of an exec call before anything is started."""
+
+import base64
+import binascii
+import math
+import os
+from typing import Any, Dict, List, Optional
+
+from emberpool.pool.emberd.execution import Request
+from emberpool.pool.emberd.refusal import bad_request
+
+MAX_OUTPUT = 16 * 1024 * 1024
+
+
+def parse(body: Dict[str, Any], env: Dict[str, str], work: str, ceiling_s: float) -> Request:
+    """The request with its whole environment; its time limit is clamped to `ceiling_s`.
+
+    Raises:
+        Refused: 400, naming the field.
+    """
+    argv = _argv(body)
+    cwd = os.path.join(work, _text("cwd", body["cwd"])) if body.get("cwd") else work
+    return Request(
+        id=_id(body),
+        argv=argv,
+        env={**env, **checked_env(body.get("env") or {})},
+        cwd=cwd,
+        stdin=decoded("stdin", body.get("stdin") or ""),
+        time_limit_s=min(_number("time_limit_s", body.get("time_limit_s", 60.0)), ceiling_s),
+        output_limit=_output_limit(body.get("output_limit", 262144)),
+        title=" ".join((body.get("shell") or " ".join(argv)).split())[:200],
+    )
+
+
+def wait_s(body: Dict[str, Any]) -> float:
+    """How long the call may wait for an end."""
+    value = body.get("wait_s", 0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise bad_request("wait_s", "must be seconds, 0 or more")
+    return min(float(value), 300.0)
+
+
+def checked_env(env: Any) -> Dict[str, str]:
+    """Names and values that execve can take."""
+    if not isinstance(env, dict):
+        raise bad_request("env", "must be an object of texts")
+    for name, value in env.items():
+        _text("env", name)
+        _text(f"env.{name}", value)
+        if not name or "=" in name:
+            raise bad_request("env", "a name must be non-empty and hold no '='")
+    return env
+
+
+def decoded(field: str, text: Any) -> bytes:
+    """Base64 to bytes."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise bad_request(field, "is no base64") from None
+
+
+def _id(body: Dict[str, Any]) -> str:
+    value = _text("id", body.get("id"))
+    if not 0 < len(value) <= 1000:
+        raise bad_request("id", "must have 1 to 1000 characters")
+    return value
+
+
+def _argv(body: Dict[str, Any]) -> List[str]:
+    argv: Optional[Any] = body.get("argv")
+    shell: Optional[Any] = body.get("shell")
+    if (argv is None) == (shell is None):
+        raise bad_request("argv", "give either argv or shell")
+    if shell is not None:
+        return ["/bin/sh", "-c", _text("shell", shell)]
+    if not isinstance(argv, list) or not argv:
+        raise bad_request("argv", "must be a list that is not empty")
+    return [_text("argv", part) for part in argv]
+
+
+def _text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise bad_request(field, "must be a text")
+    if "\0" in value:
+        raise bad_request(field, "holds a NUL byte")
+    try:
+        value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise bad_request(field, "holds a lone surrogate") from None
+    return value
+
+
+def _number(field: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+        raise bad_request(field, "must be a number above 0")
+    return float(value)
+
+
+def _output_limit(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_OUTPUT:
+        raise bad_request("output_limit", f"must lie between 0 and {MAX_OUTPUT}")
+    return value

@@ -1,0 +1,284 @@
+"""One command, from its start to the end of its whole tree, looked after by one thread."""
+
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from typing import Any, Dict, NamedTuple, Optional
+
+from emberpool.pool.emberd import channel, tree
+from emberpool.pool.emberd.capture import Capture
+from emberpool.pool.emberd.room import Room
+
+START_S = 15.0
+"""Longest wait for a shim to say its first word; it says it before it does anything."""
+DRAIN_S = 0.1
+"""How long output is still read after the foreground ended while others hold the pipe."""
+AFTER_KILL_S = 3.0
+"""How long a killed tree may take to end before the result is given without its wait status."""
+_PIECE = 65536
+
+
+class Request(NamedTuple):
+    """What to run, checked, with the whole environment."""
+
+    id: str
+    argv: "list[str]"
+    env: Dict[str, str]
+    cwd: str
+    stdin: bytes
+    time_limit_s: float
+    output_limit: int
+    title: str
+
+
+class Execution:
+    """Started by its constructor. `wait` and `kill` may be called from any thread."""
+
+    def __init__(self, request: Request, room: Room) -> None:
+        """Raises RoomError if the room is gone."""
+        self.request = request
+        self.started = time.monotonic()
+        self.pid: Optional[int] = None
+        """The shim's, while anything of the tree may live."""
+        self._changed = threading.Condition()
+        self._reason: Optional[str] = None
+        self._result: Optional[Dict[str, Any]] = None
+        self._status: Optional[int] = None
+        self._left, self._swept = True, False
+        self.stdout, self.stderr = Capture(request.output_limit), Capture(request.output_limit)
+        self._began = False
+        self._open(room)
+        threading.Thread(target=self._look_after, name="execution", daemon=True).start()
+
+    def wait(self, wait_s: float) -> Optional[Dict[str, Any]]:
+        """The result as soon as there is one; None if there is none after `wait_s` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._result is not None, wait_s)
+            return self._result
+
+    def kill(self, reason: str) -> None:
+        """End the whole tree, also of an ended foreground. `reason` becomes the outcome if no end came first."""
+        with self._changed:
+            if self._result is None and self._reason is None:
+                self._reason = reason
+            pid = self.pid
+        if pid is not None and tree.end_below([pid]):
+            self._swept = True
+
+    @property
+    def running(self) -> bool:
+        """Whether the foreground has not ended."""
+        return self._result is None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+    @property
+    def kept_bytes(self) -> int:
+        """Output that an ended execution holds in memory."""
+        result = self._result
+        return len(result["stdout"]) + len(result["stderr"]) if result is not None else 0
+
+    def forget_output(self) -> int:
+        """Drop the output of an ended execution and say so in its result; returns the bytes freed."""
+        with self._changed:
+            result = self._result
+            if result is None:
+                return 0
+            freed = len(result["stdout"]) + len(result["stderr"])
+            for name in ("stdout", "stderr"):
+                if result[name]:
+                    result[name] = b"\n[... %d bytes left out ...]\n" % result[name + "_bytes"]
+                    result["truncated"] = True
+            return freed
+
+    def _open(self, room: Room) -> None:
+        child_in, self._stdin = os.pipe2(os.O_CLOEXEC) if self.request.stdin else (_null(), -1)
+        self._stdout, child_out = os.pipe2(os.O_CLOEXEC)
+        self._stderr, child_err = os.pipe2(os.O_CLOEXEC)
+        self._sock, child_status = channel.pair()
+        channel.allow_peer_pid(self._sock)
+        message = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
+        try:
+            room.run(message, [child_in, child_out, child_err, child_status.fileno()])
+        except Exception:
+            self._close_all()
+            raise
+        finally:
+            child_status.close()
+            for fd in (child_in, child_out, child_err):
+                os.close(fd)
+
+    def _look_after(self) -> None:
+        try:
+            self._learn_pid()
+            loop = _Loop(self._stdin, self.request.stdin, self._stdout, self._stderr, self._sock)
+            self._until_end(loop)
+            self._publish()
+            while loop.open_count:  # survivors may write on: never let them block on a full pipe
+                self._step(loop, None)
+        finally:
+            with self._changed:
+                self.pid = None
+            self._close_all()
+            self._publish()
+
+    def _learn_pid(self) -> None:
+        pid = channel.peer_pid(self._sock, START_S)
+        self._sock.settimeout(None)
+        with self._changed:
+            self.pid, self._began = pid, pid is not None
+            killed = self._reason is not None
+        if killed:
+            self.kill("cancelled")
+
+    def _until_end(self, loop: "_Loop") -> None:
+        deadline, killed = self.started + self.request.time_limit_s, False
+        while self._status is None and loop.tree_lives:
+            left = deadline - time.monotonic()
+            if left > 0:
+                self._step(loop, left)
+            elif killed:
+                break  # it does not die: a result without a wait status is better than none
+            else:
+                self.kill("timed_out")
+                deadline, killed = time.monotonic() + AFTER_KILL_S, True
+        deadline = time.monotonic() + DRAIN_S
+        while loop.output_open and time.monotonic() < deadline:
+            if not self._step(loop, deadline - time.monotonic()) and not loop.tree_lives:
+                break
+
+    def _step(self, loop: "_Loop", wait_s: Optional[float]) -> bool:
+        """Handle what is ready within `wait_s`; False if nothing was."""
+        events = loop.ready(wait_s)
+        for name in events:
+            if name == "status":
+                self._take_status(loop)
+            elif name == "stdin":
+                if loop.feed():
+                    os.close(self._stdin)  # the command reads end-of-file now
+                    self._stdin = -1
+            else:
+                data = os.read(self._stdout if name == "stdout" else self._stderr, _PIECE)
+                if not data:
+                    loop.drop(name)
+                else:
+                    (self.stdout if name == "stdout" else self.stderr).add(data)
+        return bool(events)
+
+    def _take_status(self, loop: "_Loop") -> None:
+        try:
+            message = channel.receive(self._sock)[0]
+            self._status, self._left = message["status"], message["left"]
+        except channel.Closed:
+            loop.drop("status")
+            self._left = False
+            self.pid = None
+
+    def _publish(self) -> None:
+        with self._changed:
+            if self._result is None:
+                self._result = self._make_result()
+                self.stdout, self.stderr = Capture(0), Capture(0)
+                self._changed.notify_all()
+
+    def _make_result(self) -> Dict[str, Any]:
+        outcome, code, number = self._end()
+        return {
+            "outcome": outcome,
+            "exit_code": code,
+            "signal": number,
+            "stdout": self.stdout.kept(),
+            "stderr": self.stderr.kept(),
+            "stdout_bytes": self.stdout.total,
+            "stderr_bytes": self.stderr.total,
+            "truncated": self.stdout.truncated or self.stderr.truncated,
+            "survivors": self._left and not self._swept,
+            "duration_s": round(self.elapsed_s, 6),
+        }
+
+    def _end(self) -> "tuple[str, Optional[int], Optional[int]]":
+        """Outcome, exit code, signal: from the wait status, and from whether we were the ones who killed it."""
+        status = self._status
+        if status is not None and os.WIFEXITED(status):
+            return "exited", os.WEXITSTATUS(status), None
+        if self._reason is not None:
+            return self._reason, None, int(signal.SIGKILL)
+        if status is not None:
+            return "signaled", None, os.WTERMSIG(status)
+        # No wait status: the room was out of processes before it began, or a job killed its own keeper.
+        if not self._began:
+            self.stderr.add(b"emberd: cannot start a process: Resource temporarily unavailable\n")
+            return "exited", 126, None
+        return "signaled", None, int(signal.SIGKILL)
+
+    def _close_all(self) -> None:
+        self._sock.close()
+        for name in ("_stdin", "_stdout", "_stderr"):
+            fd = getattr(self, name)
+            if fd >= 0:
+                os.close(fd)
+            setattr(self, name, -1)
+
+
+class _Loop:
+    """The open ends of one execution, by name."""
+
+    def __init__(self, stdin: int, data: bytes, stdout: int, stderr: int, status: socket.socket) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._files: Dict[str, Any] = {"stdout": stdout, "stderr": stderr, "status": status}
+        for name, file in self._files.items():
+            self._selector.register(file, selectors.EVENT_READ, name)
+        self._data = memoryview(data)
+        if stdin >= 0:
+            os.set_blocking(stdin, False)
+            self._files["stdin"] = stdin
+            self._selector.register(stdin, selectors.EVENT_WRITE, "stdin")
+
+    @property
+    def tree_lives(self) -> bool:
+        """Whether the shim, and so something of the tree, is there."""
+        return "status" in self._files
+
+    @property
+    def output_open(self) -> bool:
+        """Whether somebody may still write."""
+        return "stdout" in self._files or "stderr" in self._files
+
+    @property
+    def open_count(self) -> int:
+        """Ends to look after."""
+        return len(self._files)
+
+    def ready(self, wait_s: Optional[float]) -> "list[str]":
+        """Names of the ends that can be served now."""
+        return [key.data for key, _ in self._selector.select(wait_s)]
+
+    def drop(self, name: str) -> None:
+        """Look after it no more."""
+        self._selector.unregister(self._files.pop(name))
+        if not self._files:
+            self._selector.close()
+
+    def feed(self) -> bool:
+        """Write what the pipe takes; True when all is written or nobody reads."""
+        fd = self._files["stdin"]
+        try:
+            self._data = self._data[os.write(fd, self._data[:_PIECE]) :]
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._data = self._data[:0]
+        if self._data:
+            return False
+        self.drop("stdin")
+        return True
+
+
+def _null() -> int:
+    return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)

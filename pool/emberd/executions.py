@@ -1,0 +1,57 @@
+"""The executions of the current lease, by id: started once each, their results kept until the lease ends."""
+
+import threading
+from typing import Callable, Dict, List
+
+from emberpool.pool.emberd.execution import Execution, Request
+from emberpool.pool.emberd.refusal import Refused
+
+OUTPUT_KEPT = 64 * 1024 * 1024
+"""Bytes of output of ended executions in memory; beyond that the oldest keep their status and lose their output."""
+
+
+class Executions:
+    """Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_id: Dict[str, Execution] = {}
+
+    def start_or_join(self, request: Request, start: Callable[[Request], Execution]) -> Execution:
+        """The execution of this id; `start` is called only if there is none. The caller must hold the ledger's lock."""
+        with self._lock:
+            known = self._by_id.get(request.id)
+            if known is None:
+                known = self._by_id[request.id] = start(request)
+                self._trim()
+            return known
+
+    def get(self, execution_id: str) -> Execution:
+        """Raises Refused: 404 unknown_execution."""
+        with self._lock:
+            known = self._by_id.get(execution_id)
+        if known is None:
+            raise Refused(404, "unknown_execution", execution_id)
+        return known
+
+    def all(self) -> List[Execution]:
+        """All of the lease, oldest first."""
+        with self._lock:
+            return list(self._by_id.values())
+
+    def alive(self) -> List[Execution]:
+        """Those of which any process may live, survivors of ended ones too."""
+        return [execution for execution in self.all() if execution.pid is not None]
+
+    def forget_all(self) -> None:
+        """The lease is over."""
+        with self._lock:
+            self._by_id.clear()
+
+    def _trim(self) -> None:
+        ended = [execution for execution in self._by_id.values() if not execution.running]
+        kept = sum(execution.kept_bytes for execution in ended)
+        for execution in ended:
+            if kept <= OUTPUT_KEPT:
+                return
+            kept -= execution.forget_output()

@@ -1,0 +1,87 @@
+"""Keeps the room that jobs run in, and a next one ready, so that a reset does not wait for a room to be made."""
+
+import queue
+import threading
+import time
+from typing import Any, Callable, Dict, Optional
+
+from emberpool.pool.emberd.attest import Attestor
+from emberpool.pool.emberd.room import Room, RoomError, Scratch, ZygoteLink
+
+
+class Keeper:
+    """`current` is the room of the lease, None between a fence and the end of its recycle."""
+
+    def __init__(self, link: ZygoteLink, scratch: Scratch, attestor: Attestor, mode: str) -> None:
+        self._link, self._scratch, self._attestor, self._mode = link, scratch, attestor, mode
+        self.current: Optional[Room] = None
+        self._used: Optional[Room] = None
+        """Ended, its folder not yet set aside."""
+        self._ended = True
+        self._spare: Optional[Room] = None
+        self._lock = threading.Lock()
+        self._behind: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._work_behind, name="behind", daemon=True).start()
+
+    def open_first(self) -> None:
+        """Make the first room. Raises RoomError."""
+        self._scratch.wipe()
+        self.current = self._new()
+
+    def prepare_spare(self) -> None:
+        """Make the next room behind; in plain mode there is none, since all share one place."""
+        if self._mode == "namespaces":
+            self._behind.put(self._make_spare)
+
+    def end_current(self) -> None:
+        """Kill what runs and wait until nothing of it is left. Idempotent. Raises RoomError."""
+        with self._lock:
+            if self.current is None:
+                return
+            room, self.current = self.current, None
+            self._used = room
+            self._ended = room.end()
+
+    def replace(self) -> Dict[str, Any]:
+        """After `end_current`: set the used room aside, take the next one, attest. Answers tier, checks, duration_ms.
+
+        The room becomes current only if every check holds.
+        """
+        began = time.monotonic()
+        with self._lock:
+            aside = self._set_aside()
+            room, self._spare = self._spare or self._new(), None
+            checks = self._attestor.checks(self._ended, room)
+            if all(checks.values()):
+                self.current = room
+            else:
+                room.end()
+                self._used = room
+        if aside is not None:
+            self._behind.put(lambda: self._scratch.delete(aside))
+        self.prepare_spare()
+        tier = "room" if self._mode == "namespaces" else "sweep"
+        return {"tier": tier, "checks": checks, "duration_ms": round((time.monotonic() - began) * 1000, 3)}
+
+    def _set_aside(self) -> Optional[str]:
+        if self._used is None:
+            return None
+        aside = self._scratch.set_aside(self._used.folder)
+        self._used = None
+        return aside
+
+    def _new(self) -> Room:
+        return Room(self._link, self._scratch.fresh())
+
+    def _make_spare(self) -> None:
+        with self._lock:
+            if self._spare is None:
+                self._spare = self._new()
+
+    def _work_behind(self) -> None:
+        while True:
+            job = self._behind.get()
+            try:
+                job()
+            except (RoomError, OSError):
+                continue  # whoever needs that room makes it, or fails, in front

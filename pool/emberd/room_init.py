@@ -1,0 +1,149 @@
+"""A room's first process: builds the room around itself, gives up every privilege, then serves emberd's requests.
+
+With namespaces it is PID 1 of the room, and its end is the room's end. In plain mode it is an ordinary process
+that adopts what its jobs leave behind.
+"""
+
+import os
+import select
+import signal
+import socket
+from typing import Any, Dict, List, Optional, Set
+
+from emberpool.pool.emberd import channel, kernel, roomfiles, roomroot, shim, tree
+from emberpool.pool.emberd.config import RoomSpec
+
+
+def serve(sock: socket.socket, folder: str, spec: RoomSpec) -> None:
+    """Build the room in `folder` and serve `sock` until emberd is gone. The first message tells how it went."""
+    kernel.die_with_parent(signal.SIGKILL)
+    kernel.set_subreaper()
+    try:
+        if spec.mode == "namespaces":
+            kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+            roomroot.build(folder, spec)
+            home = roomroot.Home("/work", "/home/job", "/tmp")
+        else:
+            home = roomroot.plain(folder)
+        facts = {"ipc": _namespace("ipc"), "work": home.work, "home": home.home, "tmp": home.tmp}
+        kernel.drop_privileges()
+        os.umask(0o022)
+        os.chdir(home.work)
+    except OSError as error:
+        channel.send(sock, {"error": f"room: {error}"})
+        return
+    channel.send(sock, facts)
+    try:
+        _Init(sock, home, spec).loop()
+    except channel.Closed:
+        pass
+    finally:
+        tree.end_below([os.getpid()])
+
+
+def _namespace(kind: str) -> int:
+    return os.stat(f"/proc/self/ns/{kind}").st_ino
+
+
+class _Init:
+    def __init__(self, sock: socket.socket, home: roomroot.Home, spec: RoomSpec) -> None:
+        self._sock, self._home, self._spec = sock, home, spec
+        self._own: Set[int] = set()
+        """Shims and file workers; any other child is an orphan."""
+
+    def loop(self) -> None:
+        wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            ready = select.select([self._sock.fileno(), wake_read], [], [])[0]
+            if wake_read in ready:
+                os.read(wake_read, 4096)
+                self._reap()
+            if self._sock.fileno() in ready:
+                message, fds = channel.receive(self._sock)
+                try:
+                    self._answer(message, fds)
+                finally:
+                    for fd in fds:
+                        os.close(fd)
+
+    def _answer(self, message: Dict[str, Any], fds: List[int]) -> None:
+        if message["do"] == "inspect":
+            channel.send(self._sock, self._inspect())
+            return
+        try:
+            pid = os.fork()
+        except OSError:
+            return  # the files are closed: emberd sees that nothing started
+        if pid:
+            self._own.add(pid)
+            return
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._sock.close()
+            if message["do"] == "run":
+                shim.run(message, fds, self._spec.limits)
+            else:
+                roomfiles.serve(socket.socket(fileno=fds[0]), message)
+        finally:
+            os._exit(1)
+
+    def _reap(self) -> None:
+        lost = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid in self._own:
+                self._own.discard(pid)
+                lost = lost or status != 0
+        if lost:
+            self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """A shim was killed from within: what it kept track of is ours now, and belongs to no execution any more."""
+        processes = tree.table()
+        mine = [pid for pid, process in processes.items() if process.parent == os.getpid() and pid not in self._own]
+        tree.end_below(mine)
+        for pid in mine:
+            _kill(pid)
+
+    def _inspect(self) -> Dict[str, Any]:
+        """What a job of this room would find that nobody has put there."""
+        found: Dict[str, Any] = {"shared_memory": [], "ipc": _namespace("ipc")}
+        if self._spec.mode == "namespaces":
+            found["shared_memory"] = os.listdir("/dev/shm") + _ipc_objects()
+        found["files"] = [
+            os.path.join(folder, name)
+            for folder in (self._home.work, self._home.home, self._home.tmp)
+            for name in os.listdir(folder)
+        ]
+        return found
+
+
+def _ipc_objects() -> List[str]:
+    found: List[str] = []
+    for kind in ("shm", "sem", "msg"):
+        lines = _lines(f"/proc/sysvipc/{kind}")
+        found.extend(lines[1:] if lines else [])
+    return found
+
+
+def _lines(path: str) -> Optional[List[str]]:
+    try:
+        with open(path) as file:
+            return file.read().splitlines()
+    except OSError:
+        return None
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass

@@ -1,0 +1,131 @@
+"""The file tree of a room: read-only image, a few writable folders from its own upper layer, fresh /proc and /dev."""
+
+import os
+from typing import List, NamedTuple, Set
+
+from emberpool.pool.emberd import kernel
+from emberpool.pool.emberd.config import RoomSpec
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_WRITABLE = (("work", "/work", 0o755), ("tmp", "/tmp", 0o1777), ("home", "/home/job", 0o755))
+_FLAGS = (
+    (os.ST_NOSUID, kernel.MS_NOSUID),
+    (os.ST_NODEV, kernel.MS_NODEV),
+    (os.ST_NOEXEC, kernel.MS_NOEXEC),
+    (os.ST_NOATIME, kernel.MS_NOATIME),
+    (os.ST_NODIRATIME, kernel.MS_NODIRATIME),
+    (os.ST_RELATIME, kernel.MS_RELATIME),
+)
+
+
+class Home(NamedTuple):
+    """Where jobs live, as they see it."""
+
+    work: str
+    home: str
+    tmp: str
+
+
+def plain(scratch: str) -> Home:
+    """Fresh folders in `scratch`, no namespaces."""
+    for name, _, mode in _WRITABLE:
+        _folder(os.path.join(scratch, name), mode)
+    return Home(*(os.path.join(scratch, name) for name in ("work", "home", "tmp")))
+
+
+def build(folder: str, spec: RoomSpec) -> None:
+    """Build the root in `folder` and enter it; the caller is alone in a new mount and PID namespace."""
+    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    root, upper = os.path.join(folder, "root"), os.path.join(folder, "upper")
+    _folder(root, 0o755)
+    _folder(upper, 0o755)
+    if spec.overlay is not None:
+        _overlay(root, upper, os.path.join(folder, "overlay"), spec.overlay)
+    else:
+        _binds(root, spec)
+        for name, target, mode in _WRITABLE:
+            _folder(os.path.join(upper, name), mode)
+            os.makedirs(root + target, exist_ok=True)
+            kernel.mount(os.path.join(upper, name), root + target, None, kernel.MS_BIND)
+    _devices(root, spec)
+    os.makedirs(root + "/proc", exist_ok=True)
+    kernel.mount("proc", root + "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    if spec.overlay is None:
+        kept = {root + target for _, target, _ in _WRITABLE} | {root + "/proc", root + "/dev/shm"}
+        _read_only(root, kept)
+    kernel.enter_root(root)
+
+
+def _overlay(root: str, upper: str, work: str, image: str) -> None:
+    _folder(work, 0o755)
+    options = f"lowerdir={_escaped(image)},upperdir={_escaped(upper)},workdir={_escaped(work)}"
+    try:
+        kernel.mount("overlay", root, "overlay", 0, options + ",userxattr")
+    except OSError:
+        # Kernels before 5.11 and privileged mounts know no userxattr.
+        kernel.mount("overlay", root, "overlay", 0, options)
+    for _, target, mode in _WRITABLE:
+        if not os.path.isdir(root + target):
+            os.makedirs(root + target)
+            os.chmod(root + target, mode)
+
+
+def _escaped(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+
+
+def _binds(root: str, spec: RoomSpec) -> None:
+    kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4m,mode=755")
+    for source, target in spec.binds:
+        place = root + target
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), place)  # as in /bin -> usr/bin
+            continue
+        if os.path.isdir(source):
+            os.makedirs(place, exist_ok=True)
+        else:
+            _file(place)
+        kernel.mount(source, place, None, kernel.MS_BIND | kernel.MS_REC)
+
+
+def _devices(root: str, spec: RoomSpec) -> None:
+    dev = root + "/dev"
+    os.makedirs(dev, exist_ok=True)
+    kernel.mount("tmpfs", dev, "tmpfs", kernel.MS_NOSUID | kernel.MS_NOEXEC, "size=1m,mode=755")
+    for name in _DEVICES:
+        if os.path.exists(f"/dev/{name}"):
+            _file(f"{dev}/{name}")
+            kernel.mount(f"/dev/{name}", f"{dev}/{name}", None, kernel.MS_BIND)
+    for name, target in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        os.symlink(f"/proc/self/fd{target}", f"{dev}/{name}")
+    os.mkdir(dev + "/shm")
+    size = max(1, spec.limits.memory_mb // 4)
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV
+    kernel.mount("tmpfs", dev + "/shm", "tmpfs", flags, f"size={size}m,mode=1777")
+
+
+def _read_only(root: str, kept: Set[str]) -> None:
+    for place in _mounts_below(root):
+        if place in kept or place.startswith(root + "/dev/"):
+            continue
+        # Flags that a namespace above has locked must be named again, or the kernel refuses.
+        have = os.statvfs(place).f_flag
+        flags = sum(flag for seen, flag in _FLAGS if have & seen)
+        kernel.mount(None, place, None, kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | flags)
+
+
+def _mounts_below(root: str) -> List[str]:
+    with open("/proc/self/mountinfo", "rb") as lines:
+        places = [line.split()[4] for line in lines]
+    decoded = [os.fsdecode(place.decode("unicode_escape").encode("latin-1")) for place in places]
+    return [place for place in decoded if place == root or place.startswith(root + "/")]
+
+
+def _folder(path: str, mode: int) -> None:
+    os.makedirs(path, exist_ok=True)
+    os.chmod(path, mode)
+
+
+def _file(path: str) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))

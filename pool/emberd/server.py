@@ -1,0 +1,208 @@
+"""HTTP/1.1 over TCP or a unix socket: reads a request, checks its signature, routes it, signs the answer."""
+
+import json
+import os
+import socket
+import socketserver
+import sys
+import traceback
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Dict, Optional, Tuple, Type
+from urllib.parse import parse_qsl, unquote
+
+from emberpool.pool.emberd import filecalls
+from emberpool.pool.emberd.calls import Answer, Calls
+from emberpool.pool.emberd.refusal import Refused, bad_request
+from emberpool.pool.emberd.signing import Claim, Signed, Signer
+
+IDLE_S = 120.0
+"""A kept-alive connection without a request for this long is closed."""
+
+
+def make_server(listen: str, signer: Signer, calls: Calls) -> "Tuple[socketserver.BaseServer, str]":
+    """A bound server and what it listens on (with the real port if 0 was given). Raises OSError, ValueError."""
+
+    class Handler(_Handler):
+        pass
+
+    Handler.signer, Handler.calls = signer, calls
+    if listen.startswith("unix:"):
+        path = listen[5:]
+        if os.path.exists(path):
+            os.unlink(path)
+        unix = _UnixServer(path, Handler)
+        os.chmod(path, 0o666)  # requests are signed; who may reach the folder is its owner's business
+        return unix, listen
+    if not listen.startswith("http://"):
+        raise ValueError("listen: must be unix:/path or http://host:port")
+    host, _, port = listen[7:].rpartition(":")
+    tcp = _TcpServer((host.strip("[]"), int(port)), Handler)
+    return tcp, f"http://{host}:{tcp.server_address[1]}"
+
+
+class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+class _TcpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self, address: Tuple[str, int], handler: "Type[BaseHTTPRequestHandler]") -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    signer: Signer
+    calls: Calls
+    protocol_version = "HTTP/1.1"
+    timeout = IDLE_S
+    wbufsize = -1  # one packet per answer
+
+    def setup(self) -> None:
+        super().setup()
+        if self.connection.family != socket.AF_UNIX:
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """No access log: paths may hold what callers named."""
+
+    def do_GET(self) -> None:
+        self._handle()
+
+    def do_PUT(self) -> None:
+        self._handle()
+
+    def do_POST(self) -> None:
+        self._handle()
+
+    def _handle(self) -> None:
+        request = self._signed()
+        try:
+            body = self._body()
+        except Refused as refusal:
+            self.close_connection = True  # the rest of the stream is not a request
+            self._refuse(refusal, None)
+            return
+        if not self.signer.check(request, body):
+            self._refuse(Refused(401, "bad_signature", "wrong key, or something was changed on the way"), None)
+            return
+        try:
+            answer = self._route(request, body)
+        except Refused as refusal:
+            self._refuse(refusal, request.nonce)
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            self._refuse(Refused(500, "internal", "see emberd's standard error"), request.nonce)
+        else:
+            self._send(200, answer, request.nonce)
+
+    def _refuse(self, refusal: Refused, nonce: Optional[str]) -> None:
+        body = json.dumps({"error": refusal.word, "detail": refusal.detail}).encode("ascii")
+        self._send(refusal.status, Answer(body), nonce)
+
+    def _signed(self) -> Signed:
+        names = ("lease", "epoch", "tag", "boot", "hold", "nonce", "mac")
+        values = [self.headers.get("x-ember-" + name, "") for name in names]
+        return Signed(self.command, self.path, *values)
+
+    def _body(self) -> bytes:
+        if self.headers.get("transfer-encoding"):
+            raise bad_request("transfer-encoding", "give the body with a content-length")
+        text = self.headers.get("content-length", "0")
+        if not text.isdigit():
+            raise bad_request("content-length", "not a number")
+        if int(text) > filecalls.MAX_BYTES:
+            raise Refused(413, "too_large", f"a body may have {filecalls.MAX_BYTES} bytes")
+        body = self.rfile.read(int(text))
+        if len(body) < int(text):
+            raise bad_request("body", "ended early")
+        return body
+
+    def _route(self, request: Signed, body: bytes) -> Answer:
+        claim = request.claim()
+        self.signer.once(request, claim)
+        path, _, query = request.target.partition("?")
+        where = (request.method, *path.split("/")[1:])
+        if where == ("GET", "v1", "state"):
+            return self.calls.state()
+        if where in (("POST", "v1", "fence"), ("POST", "v1", "recycle")):
+            epoch = _epoch(claim, _object(body))
+            return self.calls.fence(epoch) if where[2] == "fence" else self.calls.recycle(epoch)
+        if claim.epoch <= 0 or not claim.lease or not claim.tag:
+            raise bad_request("x-ember-lease, x-ember-epoch, x-ember-tag", "this call needs a claim")
+        self.calls.begin(claim)
+        try:
+            return self._of_lease(where, claim, query, body)
+        finally:
+            self.calls.end(claim)
+
+    def _of_lease(self, where: Tuple[str, ...], claim: Claim, query: str, body: bytes) -> Answer:
+        if where == ("POST", "v1", "exec"):
+            return self.calls.start(claim, _object(body))
+        if where == ("GET", "v1", "exec"):
+            return self.calls.list()
+        if where[:3] == ("POST", "v1", "exec") and len(where) == 5:
+            execution_id = unquote(where[3], errors="surrogateescape")
+            if where[4] == "wait":
+                return self.calls.wait(claim, execution_id, _object(body))
+            if where[4] == "kill":
+                return self.calls.kill(claim, execution_id)
+        if where == ("PUT", "v1", "file"):
+            fields = _fields(query)
+            path = filecalls.checked_path(fields.get("path"))
+            return self.calls.put_file(claim, path, _number(fields, "mode", 0o644, base=8), body)
+        if where == ("GET", "v1", "file"):
+            fields = _fields(query)
+            offset: Optional[int] = _number(fields, "offset", 0) if "offset" in fields else None
+            limit = min(_number(fields, "limit", filecalls.MAX_BYTES), filecalls.MAX_BYTES)
+            return self.calls.get_file(claim, filecalls.checked_path(fields.get("path")), offset, limit)
+        if where == ("POST", "v1", "bind"):
+            return self.calls.bind(claim, _object(body))
+        raise bad_request("path", "there is no such call")
+
+    def _send(self, status: int, answer: Answer, nonce: Optional[str]) -> None:
+        self.send_response_only(status)
+        self.send_header("content-type", answer.kind)
+        self.send_header("content-length", str(len(answer.body)))
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        if nonce is not None:
+            self.send_header("x-ember-mac", self.signer.answer_mac(nonce, status, answer.body))
+        self.end_headers()
+        self.wfile.write(answer.body)
+        self.wfile.flush()
+
+
+def _object(body: bytes) -> Dict[str, Any]:
+    try:
+        data = json.loads(body or b"{}")
+    except ValueError:
+        raise bad_request("body", "is no JSON") from None
+    if not isinstance(data, dict):
+        raise bad_request("body", "must be a JSON object")
+    return data
+
+
+def _fields(query: str) -> Dict[str, str]:
+    return dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
+
+
+def _number(fields: Dict[str, str], name: str, default: int, base: int = 10) -> int:
+    try:
+        value = int(fields.get(name) or oct(default)[2:] if base == 8 else fields.get(name) or str(default), base)
+    except ValueError:
+        raise bad_request(name, "not a number") from None
+    if value < 0 or (base == 8 and value > 0o7777):
+        raise bad_request(name, "out of range")
+    return value
+
+
+def _epoch(claim: Claim, body: Dict[str, Any]) -> int:
+    epoch = body.get("epoch")
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch != claim.epoch:
+        raise bad_request("epoch", "must be the header's epoch")
+    return epoch

@@ -1,0 +1,88 @@
+"""Runs one command and stays the parent of its whole tree, children that left its session included.
+
+It reports the foreground's real wait status the moment it has it, then lives on until its tree is empty; its end
+is how emberd knows that nothing of the execution is left.
+"""
+
+import errno
+import os
+import resource
+import socket
+import subprocess
+from typing import Any, Dict, List
+
+from emberpool.pool.emberd import channel, kernel
+from emberpool.pool.emberd.config import Limits
+
+OWN_PROCESSES = 64
+"""Threads and processes of emberd and of the room's own, which share the user and so count under its limit."""
+
+
+def run(message: Dict[str, Any], fds: List[int], limits: Limits) -> None:
+    """Never returns. `fds`: stdin, stdout, stderr, status. A byte on status tells our PID, messages follow."""
+    stdin, stdout, stderr, status_fd = fds
+    status = socket.socket(fileno=status_fd)
+    os.setsid()
+    kernel.set_subreaper()
+    status.sendall(b"!")
+    try:
+        _limit(limits)
+        process = subprocess.Popen(
+            [channel.encoded(part) for part in message["argv"]],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=channel.encoded(message["cwd"]),
+            env={channel.encoded(name): channel.encoded(value) for name, value in message["env"].items()},
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.write(stderr, _explain(error, message).encode("utf-8", "surrogateescape"))
+        code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
+        channel.send(status, {"status": code << 8, "left": False})
+        os._exit(0)
+    for fd in (stdin, stdout, stderr):
+        os.close(fd)
+    _watch(process.pid, status)
+
+
+def _watch(foreground: int, status: socket.socket) -> None:
+    while True:
+        try:
+            pid, code = os.waitpid(-1, 0)
+        except ChildProcessError:
+            os._exit(0)
+        if pid == foreground:
+            try:
+                channel.send(status, {"status": code, "left": _any_left()})
+            except channel.Closed:
+                pass  # emberd is gone; the room's end is near
+
+
+def _any_left() -> bool:
+    """Whether children are left: a child of the foreground became ours before its own wait status did."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return True
+        except ChildProcessError:
+            return False
+
+
+def _limit(limits: Limits) -> None:
+    mega = 1024 * 1024
+    for kind, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, limits.pids + OWN_PROCESSES),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_FSIZE, limits.file_mb * mega),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        ceiling = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (ceiling, ceiling))
+
+
+def _explain(error: OSError, message: Dict[str, Any]) -> str:
+    what = error.filename if error.filename is not None else message["argv"][0]
+    name = os.fsdecode(what) if isinstance(what, (str, bytes)) else str(what)
+    return f"emberd: {name}: {error.strerror or error}\n"

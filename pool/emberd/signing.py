@@ -1,0 +1,91 @@
+"""Signatures of requests and answers, and the memory of nonces that makes a replay worthless."""
+
+import hashlib
+import hmac
+import threading
+from collections import OrderedDict
+from typing import Dict, NamedTuple, Set
+
+from emberpool.pool.emberd.refusal import Refused, bad_request
+
+_UNCLAIMED_KEPT = 4096
+"""Nonces kept of calls that belong to no claim: they change nothing, so the oldest may be forgotten."""
+
+
+class Claim(NamedTuple):
+    """Under which lease a request comes; all empty for a call that belongs to none."""
+
+    lease: str
+    epoch: int
+    tag: str
+    hold_s: float
+
+
+class Signed(NamedTuple):
+    """What of a request is signed, as it was sent."""
+
+    method: str
+    target: str
+    lease: str
+    epoch: str
+    tag: str
+    boot: str
+    hold: str
+    nonce: str
+    mac: str
+
+    def claim(self) -> Claim:
+        """The claim in numbers.
+
+        Raises:
+            Refused: epoch or hold is no number.
+        """
+        try:
+            return Claim(self.lease, int(self.epoch or "0"), self.tag, float(self.hold or "0"))
+        except ValueError:
+            raise bad_request("x-ember-epoch or x-ember-hold", "not a number") from None
+
+
+class Signer:
+    """Holds the pod's key. Never handed to anything that a room is forked from."""
+
+    def __init__(self, key: bytes, boot_id: str) -> None:
+        self._key, self.boot_id = key, boot_id
+        self._lock = threading.Lock()
+        self._seen: Dict[int, Set[str]] = {}
+        self._unclaimed: OrderedDict[str, None] = OrderedDict()
+
+    def check(self, request: Signed, body: bytes) -> bool:
+        """Whether the request was made with the key, whatever else is wrong with it."""
+        parts = [request.method, request.target, request.lease, request.epoch, request.tag, request.boot]
+        parts += [request.hold, request.nonce, hashlib.sha256(body).hexdigest()]
+        return hmac.compare_digest(self._mac(["emberd1", *parts]), request.mac.lower())
+
+    def once(self, request: Signed, claim: Claim) -> None:
+        """Refuse a request for another boot, and one that was here before."""
+        if request.boot != self.boot_id and not (request.boot == "" and request.target == "/v1/state"):
+            raise Refused(409, "other_boot", f"this is boot {self.boot_id}")
+        if len(request.nonce) != 32:
+            raise Refused(401, "bad_signature", "nonce: must be 32 hex digits")
+        with self._lock:
+            if request.nonce in self._unclaimed or request.nonce in self._seen.get(claim.epoch, ()):
+                raise Refused(401, "bad_signature", "nonce: seen before")
+            if claim.epoch > 0:
+                self._seen.setdefault(claim.epoch, set()).add(request.nonce)
+                return
+            self._unclaimed[request.nonce] = None
+            if len(self._unclaimed) > _UNCLAIMED_KEPT:
+                self._unclaimed.popitem(last=False)
+
+    def forget_below(self, epoch: int) -> None:
+        """Drop the nonces of epochs whose every request is refused anyway."""
+        with self._lock:
+            for old in [number for number in self._seen if number < epoch]:
+                del self._seen[old]
+
+    def answer_mac(self, nonce: str, status: int, body: bytes) -> str:
+        """The signature of an answer."""
+        return self._mac(["emberd1-answer", nonce, str(status), hashlib.sha256(body).hexdigest()])
+
+    def _mac(self, parts: "list[str]") -> str:
+        return hmac.new(self._key, "\n".join(parts).encode("latin-1"), hashlib.sha256).hexdigest()

@@ -1,0 +1,98 @@
+"""Process trees, read from /proc: who descends from whom, what memory they hold, and how to end them all."""
+
+import os
+import signal
+import time
+from typing import Dict, Iterable, List, NamedTuple, Set
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Process(NamedTuple):
+    """One line of the table."""
+
+    parent: int
+    state: str
+
+
+def table() -> Dict[int, Process]:
+    """Every process that this one can see."""
+    found: Dict[int, Process] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                text = file.read()
+        except OSError:
+            continue  # it ended meanwhile
+        # The name in parentheses may hold anything, spaces and parentheses too.
+        state, parent = text[text.rindex(b")") + 2 :].split()[:2]
+        found[int(name)] = Process(int(parent), state.decode("ascii"))
+    return found
+
+
+def descendants(roots: Iterable[int], processes: Dict[int, Process]) -> List[int]:
+    """Everything below `roots`, without them, zombies left out."""
+    children: Dict[int, List[int]] = {}
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
+    below: List[int] = []
+    queue = list(roots)
+    while queue:
+        for pid in children.get(queue.pop(), ()):
+            queue.append(pid)
+            if processes[pid].state not in "ZX":
+                below.append(pid)
+    return below
+
+
+def end_below(roots: Iterable[int], wait_s: float = 5.0) -> bool:
+    """Kill everything below `roots`, which must be subreapers, and wait until nothing is left. False if something is.
+
+    All are stopped before the first is killed: a tree that forks faster than it is killed cannot outrun that.
+    """
+    roots = list(roots)
+    deadline = time.monotonic() + wait_s
+    stopped: Set[int] = set()
+    while True:
+        below = set(descendants(roots, table()))
+        if not below:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        fresh = below - stopped
+        _signal(fresh or below, signal.SIGSTOP if fresh else signal.SIGKILL)
+        if not fresh:
+            time.sleep(0.0005)
+        stopped |= fresh
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            continue  # gone, or never ours
+
+
+def resident(pid: int) -> int:
+    """Bytes in memory, files included: an upper bound that is cheap to read."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def private(pid: int) -> int:
+    """Bytes in memory that no file backs: what a limit is about."""
+    total = 0
+    try:
+        with open(f"/proc/{pid}/status", "rb") as lines:
+            for line in lines:
+                if line.startswith((b"RssAnon:", b"RssShmem:")):
+                    total += int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return total

@@ -1,0 +1,44 @@
+"""Holds the jobs of a room together under the pod's memory limit, before the kernel would end the whole pod for it."""
+
+import threading
+from typing import List
+
+from emberpool.pool.emberd import tree
+from emberpool.pool.emberd.execution import Execution
+from emberpool.pool.emberd.executions import Executions
+
+EVERY_S = 0.05
+
+
+class Watchdog:
+    """One thread that looks every 50 ms while anything runs."""
+
+    def __init__(self, executions: Executions, memory_mb: int) -> None:
+        self._executions, self._limit = executions, memory_mb * 1024 * 1024
+        self._busy = threading.Event()
+        threading.Thread(target=self._loop, name="watchdog", daemon=True).start()
+
+    def wake(self) -> None:
+        """Something was started."""
+        self._busy.set()
+
+    def _loop(self) -> None:
+        pause = threading.Event()
+        while True:
+            self._busy.wait()
+            self._busy.clear()
+            # A command that ended within one period needs no look: none is taken before the first pause.
+            while not pause.wait(EVERY_S):
+                alive = self._executions.alive()
+                if not alive:
+                    break
+                self._look(alive)
+
+    def _look(self, alive: List[Execution]) -> None:
+        processes = tree.table()
+        trees = [(execution, tree.descendants([execution.pid or 0], processes)) for execution in alive]
+        if sum(tree.resident(pid) for _, pids in trees for pid in pids) <= self._limit:
+            return  # the cheap upper bound is enough nearly always
+        held = [(sum(tree.private(pid) for pid in pids), execution) for execution, pids in trees]
+        if sum(size for size, _ in held) > self._limit:
+            max(held, key=lambda item: item[0])[1].kill("oom_killed")
