@@ -76,7 +76,7 @@ class NotDirty(Frozen):
 
 
 class BecameIdle(Frozen):
-    """The pod is idle."""
+    """The pod is idle, or stands by if that was asked."""
 
     kind: Literal["idle"] = "idle"
 
@@ -221,9 +221,20 @@ class PoolIndex(Protocol):
         ...
 
     async def pod_ready(
-        self, name: PodName, uid: PodUid, boot_id: BootId, endpoint: str, image: str, epoch: int = 0
+        self,
+        name: PodName,
+        uid: PodUid,
+        boot_id: BootId,
+        endpoint: str,
+        image: str,
+        epoch: int = 0,
+        standby: bool = False,
     ) -> FreedReply:
-        """A starting pod serves: to the request it is reserved for, else to the line's head, else idle fresh."""
+        """A starting, promoted or swapped pod serves: to the request it is reserved for, else to who waits for its
+        image, else idle.
+
+        `standby` says that a starting pod holds a tiny share only: it stands by, and is promoted if it is reserved.
+        """
         ...
 
     async def pod_failed(self, name: PodName, reason: str) -> FreedReply:
@@ -308,8 +319,11 @@ class PoolIndex(Protocol):
         pool)."""
         ...
 
-    async def next_chores(self, timeout_s: float) -> bool:
-        """Block until a pod needs tending (dirty, draining) or targets changed; False on time-out."""
+    async def next_chores(self, timeout_s: float, reader: str = "") -> bool:
+        """Block until a pod needs tending (dirty, draining) or targets changed; False on time-out.
+
+        Each reader of a name sees every chore, so tender and planner use two names; its first call returns at once.
+        """
         ...
 
     async def aclose(self) -> None: ...

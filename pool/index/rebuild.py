@@ -1,0 +1,44 @@
+"""Rebuilding an index that was lost, in pages, so that no script takes long."""
+
+import json
+import uuid
+
+from emberpool.pool.index.caller import ScriptCaller
+from emberpool.pool.index.connection import IndexRedis, trouble_named
+from emberpool.pool.index.contract import RebuiltPod
+from emberpool.pool.index.scripts import Script
+
+_PAGE = 500
+
+
+async def rebuild_index(redis: IndexRedis, run: ScriptCaller, base: str, who: str, pods: list[RebuiltPod]) -> bool:
+    """Drop what is left, write the pods, set the generation; False as soon as the lock is found lost.
+
+    Raises:
+        PoolUnavailable: Redis cannot be reached. What was written has no generation, so it counts for nothing.
+    """
+    token = f"{who}/{uuid.uuid4().hex}"
+    if not await _purge(redis, run, base, who, token):
+        return False
+    # If two pods claim one lease, the one that was opened last has it.
+    ordered = sorted(pods, key=lambda pod: -pod.epoch)
+    for start in range(0, max(1, len(ordered)), _PAGE):
+        page = [pod.model_dump(mode="json") for pod in ordered[start : start + _PAGE]]
+        last = start + _PAGE >= len(ordered)
+        reply = await run(Script.REBUILD_PAGE, token, token if last else "", json.dumps(page))
+        if reply[0] != "done":
+            return False
+    return True
+
+
+async def _purge(redis: IndexRedis, run: ScriptCaller, base: str, who: str, token: str) -> bool:
+    cursor = 0
+    while True:
+        async with trouble_named():
+            cursor, keys = await redis.commands.scan(  # pyright: ignore[reportUnknownMemberType]
+                cursor, match=f"{base}*", count=_PAGE
+            )
+        if (await run(Script.REBUILD_PURGE, who, token, *map(str, keys)))[0] != "done":
+            return False
+        if cursor == 0:
+            return True

@@ -1,0 +1,221 @@
+-- Put before every script: time, keys, records and the one way to change a pod.
+--
+-- KEYS[1]: the pool's generation key, `emberpool:{deployment/pool}:generation`. Every other key shares its hash tag, so
+-- that all of a pool lies on one node of a cluster; their names and lifetimes are listed in pool/index/keys.py.
+-- The loader puts one line before this file: `local limits = {...}; local gated = true|false`.
+-- While there is no generation, a gated script answers {'rebuilding'} and does nothing.
+-- Time is the server's, in milliseconds. Records are read once per script and shared, so no two copies of one disagree.
+
+local call = redis.call
+if gated and call('EXISTS', KEYS[1]) == 0 then
+  return {'rebuilding'}
+end
+
+local base = string.sub(KEYS[1], 1, -#'generation' - 1)
+local clock = call('TIME')
+local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+
+local function key(...)
+  return base .. table.concat({...}, ':')
+end
+
+local function number(value)
+  return tonumber(value) or 0
+end
+
+-- Whole numbers with every digit: Lua's own tostring keeps only fourteen.
+local function text(value)
+  if type(value) == 'number' then
+    return string.format('%.0f', value)
+  end
+  return tostring(value)
+end
+
+local NUMERIC = {}
+for word in string.gmatch(
+  'epoch uses since keep_until hold_ms priority rank arrival deadline limit_ms answers expires touched gap '
+    .. 'reserved_at closed_epoch tries',
+  '%S+'
+) do
+  NUMERIC[word] = true
+end
+
+local function read_hash(name)
+  local flat = call('HGETALL', name)
+  if #flat == 0 then
+    return false
+  end
+  local record = {}
+  for i = 1, #flat, 2 do
+    local field, value = flat[i], flat[i + 1]
+    record[field] = NUMERIC[field] and number(value) or value
+  end
+  return record
+end
+
+local function save(kind, name, record)
+  local flat = {}
+  for field, value in pairs(record) do
+    flat[#flat + 1] = field
+    flat[#flat + 1] = text(value)
+  end
+  call('HSET', key(kind, name), unpack(flat))
+end
+
+local known = {pod = {}, lease = {}}
+
+local function record_of(kind, name)
+  if known[kind][name] == nil then
+    known[kind][name] = read_hash(key(kind, name))
+  end
+  return known[kind][name]
+end
+
+local function pod_of(name)
+  return record_of('pod', name)
+end
+
+local function lease_of(id)
+  return record_of('lease', id)
+end
+
+-- The table of pool/model/state.py; a test holds the two equal.
+local MOVES = {
+  starting = {idle = 1, standby = 1, leased = 1, draining = 1, gone = 1},
+  standby = {promoting = 1, draining = 1, gone = 1},
+  promoting = {leased = 1, idle = 1, draining = 1, gone = 1},
+  idle = {leased = 1, swapping = 1, draining = 1, gone = 1},
+  swapping = {leased = 1, idle = 1, draining = 1, gone = 1},
+  leased = {dirty = 1, gone = 1},
+  dirty = {recycling = 1, draining = 1, gone = 1},
+  recycling = {idle = 1, leased = 1, dirty = 1, draining = 1, gone = 1},
+  draining = {gone = 1},
+  gone = {},
+}
+
+local function check_move(name, before, after)
+  if not MOVES[before][after] then
+    error('emberpool: pod ' .. name .. ' may not go from ' .. before .. ' to ' .. after)
+  end
+end
+
+-- Every sorted set that a pod stands in, with its score: a function of the record alone, so nothing is left behind.
+local function shelves(pod)
+  local state, tag, image = pod.state, pod.tag, pod.image
+  local sets = {{key('pods', state), pod.since}}
+  local function add(score, ...)
+    sets[#sets + 1] = {key(...), score}
+  end
+  if state == 'idle' and tag == '' then
+    add(pod.since, 'fresh')
+    add(pod.since, 'fresh', image)
+  elseif state == 'idle' then
+    add(pod.since, 'exact', tag, pod.fingerprint, image)
+    add(pod.since, 'same', tag, image)
+    add(pod.since, 'tag', tag)
+    add(pod.keep_until, 'keep')
+  elseif pod.reserved ~= '' then
+    return sets
+  elseif state == 'starting' then
+    add(pod.since, 'open', image)
+  elseif state == 'standby' then
+    add(pod.since, 'standby', image)
+  elseif state == 'dirty' or state == 'recycling' then
+    add(pod.since, 'soon', tag, image)
+  end
+  return sets
+end
+
+local function shelve(name, pod)
+  for _, set in ipairs(shelves(pod)) do
+    call('ZADD', set[1], text(set[2]), name)
+  end
+end
+
+local function unshelve(name, pod)
+  for _, set in ipairs(shelves(pod)) do
+    call('ZREM', set[1], name)
+  end
+end
+
+-- Wakes whoever tends the pool: one entry is enough, every reader remembers the last one it saw.
+local function chore(what)
+  call('XADD', key('chores'), 'MAXLEN', '1', '*', 'what', what)
+end
+
+-- The one way to change a pod.
+local function change(name, pod, edits)
+  local moved = edits.state and edits.state ~= pod.state
+  if moved then
+    check_move(name, pod.state, edits.state)
+    edits.since = now
+  end
+  unshelve(name, pod)
+  for field, value in pairs(edits) do
+    pod[field] = value
+  end
+  shelve(name, pod)
+  save('pod', name, pod)
+  if moved and (pod.state == 'dirty' or pod.state == 'draining') then
+    chore(pod.state)
+  end
+end
+
+local function add_pod(name, pod)
+  known.pod[name] = pod
+  call('SADD', key('names'), name)
+  shelve(name, pod)
+  save('pod', name, pod)
+end
+
+local function new_pod(state, image)
+  return {
+    state = state, uid = '', boot = '', endpoint = '', image = image, fingerprint = '', tag = '', epoch = 0, lease = '',
+    reserved = '', maker = '', orphan = '', uses = 0, since = now, keep_until = 0, reason = '', attestation = '',
+  }
+end
+
+local function drop_pod(name, pod)
+  check_move(name, pod.state, 'gone')
+  unshelve(name, pod)
+  call('SREM', key('names'), name)
+  call('DEL', key('pod', name))
+  known.pod[name] = false
+end
+
+-- After this no older epoch is accepted, whoever holds it.
+local function soil(name, pod, reason)
+  change(name, pod, {state = 'dirty', epoch = pod.epoch + 1, lease = '', reserved = '', reason = reason})
+end
+
+local function targets()
+  local found = call('HMGET', key('targets'), 'version', 'ceiling', 'min_warm')
+  return {known = found[1] and true or false, version = number(found[1]), ceiling = number(found[2]), min_warm = number(found[3])}
+end
+
+local function held_places()
+  return call('SCARD', key('names'))
+end
+
+local function draining_places()
+  return call('ZCARD', key('pods', 'draining'))
+end
+
+local function place_free()
+  return held_places() < targets().ceiling
+end
+
+-- Whether the pool would still be over its ceiling once everything that drains is gone. Before the first targets
+-- nothing is known of the ceiling, and nothing is thrown away for it.
+local function over_ceiling()
+  local share = targets()
+  return share.known and held_places() - draining_places() > share.ceiling
+end
+
+local function wake(id, lease)
+  if lease.waker ~= '' then
+    local list = key('wake', lease.waker)
+    call('RPUSH', list, id)
+    call('PEXPIRE', list, limits.wake_ms)
+  end
+end

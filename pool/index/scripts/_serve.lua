@@ -1,0 +1,276 @@
+-- Serving a request: the claim's ladder, and what follows when a pod or a place becomes free.
+
+local function touch(id, lease)
+  lease.touched, lease.gap = now, 0
+  if lease.detached ~= '1' then
+    call('ZADD', key('quiet'), text(now), id)
+  end
+end
+
+local function set_expiry(id, lease, limit_ms)
+  lease.expires = now + limit_ms + lease.hold_ms
+  call('ZADD', key('expiry'), text(lease.expires), id)
+end
+
+-- Ends a request for good; its record stays for late questions.
+local function end_lease(id, lease, state, reason)
+  line_leave(id, lease)
+  call('ZREM', key('expiry'), id)
+  call('ZREM', key('deadlines'), id)
+  call('ZREM', key('quiet'), id)
+  lease.state, lease.reason = state, reason
+  save('lease', id, lease)
+  call('PEXPIRE', key('lease', id), limits.tombstone_ms)
+end
+
+-- The pod is the request's, from now until its hold is over.
+local function lease_pod(id, lease, name, pod, source)
+  if pod.tag ~= '' and pod.tag ~= lease.tag then
+    error('emberpool: pod ' .. name .. ' was used under another tag')
+  end
+  if lease.state ~= 'reserved' then
+    charge(lease.caller)
+  end
+  line_leave(id, lease)
+  call('ZREM', key('deadlines'), id)
+  change(name, pod, {
+    state = 'leased', lease = id, reserved = '', maker = '', orphan = '', tag = lease.tag, epoch = pod.epoch + 1,
+    uses = pod.uses + 1, reason = '', fingerprint = lease.fingerprint ~= '' and lease.fingerprint or pod.fingerprint,
+  })
+  lease.state, lease.pod, lease.epoch, lease.source, lease.answers = 'leased', name, pod.epoch, source, 0
+  set_expiry(id, lease, lease.limit_ms)
+  save('lease', id, lease)
+end
+
+-- The pod will be the request's once it is ready; `edits` are the pod's, `timed` says whether this still counts as waiting.
+local function reserve_pod(id, lease, name, pod, source, edits, timed)
+  charge(lease.caller)
+  line_leave(id, lease)
+  edits.reserved = id
+  change(name, pod, edits)
+  lease.state, lease.pod, lease.source, lease.reserved_at = 'reserved', name, source, now
+  call(timed and 'ZADD' or 'ZREM', key('deadlines'), unpack(timed and {text(lease.deadline), id} or {id}))
+  save('lease', id, lease)
+end
+
+-- A starting pod that nobody is making (any more) is made by whom it is reserved for; else that request waits.
+local function reserve_starting(id, lease, name, pod)
+  local orphan = pod.orphan == '1'
+  reserve_pod(id, lease, name, pod, 'cold', {maker = orphan and id or pod.maker, orphan = ''}, not orphan)
+end
+
+-- Takes the reservation from the pod; the record of the request is the caller's business.
+local function free_reservation(id, lease)
+  local name = lease.pod
+  local pod = pod_of(name)
+  lease.pod = ''
+  if not pod or pod.reserved ~= id then
+    return
+  end
+  local made_by_it = pod.maker == id
+  change(name, pod, {reserved = '', maker = made_by_it and '' or pod.maker, orphan = made_by_it and '1' or pod.orphan})
+  if pod.state == 'starting' then
+    local waiter = line_first_of_image(pod.image)
+    if waiter then
+      reserve_starting(waiter, lease_of(waiter), name, pod)
+      wake(waiter, lease_of(waiter))
+    end
+  end
+end
+
+-- Back in line, at its old rank and deadline. A name once used for it is not used again.
+local function stand_again(id, lease, spent)
+  if spent then
+    lease.tries = lease.tries + 1
+    lease.spent = lease.new_pod
+  end
+  line_enter(id, lease)
+  wake(id, lease)
+end
+
+local function name_for(lease)
+  local name, try = lease.new_pod, lease.tries
+  while name == lease.spent or pod_of(name) do
+    try = try + 1
+    name = lease.new_pod .. '-' .. text(try)
+  end
+  return name
+end
+
+local function newest(...)
+  return call('ZREVRANGE', key(...), 0, 0)[1]
+end
+
+local function oldest(...)
+  return call('ZRANGE', key(...), 0, 0)[1]
+end
+
+local function take_same(id, lease)
+  local name = newest('exact', lease.tag, lease.fingerprint, lease.image) or newest('same', lease.tag, lease.image)
+  if name then
+    lease_pod(id, lease, name, pod_of(name), 'reuse')
+    return true
+  end
+  local soon = call('ZREVRANGE', key('soon', lease.tag, lease.image), 0, 0, 'WITHSCORES')
+  if soon[1] and now - tonumber(soon[2]) < limits.hand_over_ms then
+    reserve_pod(id, lease, soon[1], pod_of(soon[1]), 'reuse', {}, true)
+    return true
+  end
+  return false
+end
+
+local function take_unused(id, lease)
+  local name = newest('fresh', lease.image)
+  if name then
+    lease_pod(id, lease, name, pod_of(name), 'fresh')
+    return true
+  end
+  name = oldest('open', lease.image)
+  if name then
+    reserve_starting(id, lease, name, pod_of(name))
+    return true
+  end
+  name = newest('standby', lease.image)
+  if name then
+    reserve_pod(id, lease, name, pod_of(name), 'standby', {state = 'promoting'}, false)
+    return true
+  end
+  return false
+end
+
+local function take_other_image(id, lease)
+  local name = oldest('tag', lease.tag)
+  if not name then
+    return false
+  end
+  reserve_pod(id, lease, name, pod_of(name), 'swap', {state = 'swapping'}, false)
+  return true
+end
+
+local function take_place(id, lease)
+  if not place_free() then
+    return false
+  end
+  local name = name_for(lease)
+  local pod = new_pod('starting', lease.image)
+  pod.maker = id
+  add_pod(name, pod)
+  reserve_pod(id, lease, name, pod, 'cold', {}, false)
+  return true
+end
+
+-- The ladder. True if the request is leased or reserved now; a newcomer never takes what who waits could use.
+local function take(id, lease)
+  local head = line_first()
+  local first = not head or head == id
+  local own = first or in_share(lease.caller)
+  local rivals = first and 0 or call('ZCARD', key('line', 'image', lease.image)) - (lease.queued == '1' and 1 or 0)
+  return (own and take_same(id, lease))
+    or (rivals == 0 and take_unused(id, lease))
+    or (own and take_other_image(id, lease))
+    or (first and take_place(id, lease))
+end
+
+-- Serves the line from its head for as long as there is something to serve it with.
+local function serve_line()
+  for _ = 1, limits.batch do
+    local id = line_first()
+    if not id or not take(id, lease_of(id)) then
+      return
+    end
+    wake(id, lease_of(id))
+  end
+end
+
+-- Places that the line will get anyway, once what drains is gone, against the requests that stand in it.
+local function places_needed()
+  local share = targets()
+  if share.ceiling == 0 then
+    return 0
+  end
+  return call('ZCARD', key('arrivals')) - math.max(0, share.ceiling - held_places() + draining_places())
+end
+
+local function first_resident(set, tag)
+  for _, name in ipairs(call('ZRANGE', key(set), 0, limits.look - 1)) do
+    local pod = pod_of(name)
+    if now - pod.since >= limits.residency_ms and (tag == '' or pod.tag ~= tag) then
+      return name, pod
+    end
+  end
+end
+
+-- Sets the idle pod that is worth least draining, if the line needs its place: a used one by its keep-alive deadline, a
+-- fresh one as if it had been kept for `fresh_keep_ms`. Never one of `tag`. Returns its name, or ''.
+local function make_room(tag)
+  if places_needed() <= 0 then
+    return ''
+  end
+  local name, pod = first_resident('keep', tag)
+  local fresh_name, fresh = first_resident('fresh', '')
+  if fresh and (not pod or fresh.since + limits.fresh_keep_ms < pod.keep_until) then
+    name, pod = fresh_name, fresh
+  end
+  if not name then
+    return ''
+  end
+  change(name, pod, {state = 'draining', reason = 'place_needed'})
+  return name
+end
+
+-- A pod that nobody can be given any more: its holder has lost it, who reserved it stands in line again, it drains.
+local function condemn(name, pod, reason)
+  if pod.state == 'leased' then
+    local id = pod.lease
+    soil(name, pod, reason)
+    if lease_of(id) then
+      end_lease(id, lease_of(id), 'lost', reason)
+    end
+  elseif pod.reserved ~= '' then
+    local id, made_by_it = pod.reserved, pod.maker == pod.reserved
+    change(name, pod, {reserved = '', maker = ''})
+    change(name, pod, {state = 'draining', reason = reason})
+    stand_again(id, lease_of(id), made_by_it)
+    return
+  end
+  if pod.state ~= 'draining' then
+    change(name, pod, {state = 'draining', reason = reason})
+  end
+end
+
+-- A pod fit for use that nobody reserved: to whoever waits for one like it, else idle. `place_needed` if the line needs
+-- its place more. The reply is that of pod_ready and finish_recycle.
+local function settle(name, pod)
+  if over_ceiling() then
+    change(name, pod, {state = 'draining', reason = 'over_ceiling'})
+    return {'must_drain', 'over_ceiling'}
+  end
+  local waiter, other
+  if pod.tag == '' then
+    waiter = line_first_of_image(pod.image)
+  else
+    waiter, other = line_first_of_tag(pod.tag, pod.image)
+  end
+  if waiter then
+    local lease = lease_of(waiter)
+    lease_pod(waiter, lease, name, pod, pod.tag == '' and 'cold' or 'reuse')
+    wake(waiter, lease)
+    return {'handed_to', waiter}
+  end
+  if pod.tag ~= '' and not other and places_needed() > 0 then
+    change(name, pod, {state = 'draining', reason = 'place_needed'})
+    return {'must_drain', 'place_needed'}
+  end
+  change(name, pod, {state = 'idle', reason = ''})
+  if other then
+    wake(other, lease_of(other))
+  end
+  return {'idle'}
+end
+
+local function give(id, name, pod)
+  local lease = lease_of(id)
+  lease_pod(id, lease, name, pod, lease.source)
+  wake(id, lease)
+  return {'handed_to', id}
+end

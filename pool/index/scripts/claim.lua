@@ -1,0 +1,106 @@
+-- Take, reserve or wait for a pod; the same request gets the same answer.
+-- KEYS[1]: generation. ARGV: 1 request id, 2 tag, 3 caller, 4 image, 5 fingerprint, 6 hold ms, 7 wait ms, 8 priority,
+--   9 holder (JSON), 10 epoch or '', 11 limit of the call, ms, 12 waker or '', 13 name for a new pod.
+-- Replies: {'claimed', pod, uid, boot id, endpoint, epoch, tag, source, '1' if new, attestation (JSON) or ''},
+--   {'promote', pod}, {'swap', pod, image}, {'provision', pod, image}, {'wait', ms left, pod set draining or ''},
+--   {'lost', reason}, {'closed'}, {'expired'}, {'mismatch'}, {'rebuilding'}.
+
+local id, tag, epoch = ARGV[1], ARGV[2], ARGV[10]
+local lease = lease_of(id)
+local asked_before = lease and true
+
+if not lease then
+  if epoch ~= '' then
+    return {'lost', 'unknown'}
+  end
+  lease = {
+    state = 'waiting', queued = '', pod = '', epoch = 0, tag = tag, caller = ARGV[3], image = ARGV[4], fingerprint = ARGV[5],
+    hold_ms = number(ARGV[6]), priority = number(ARGV[8]), rank = 0, arrival = now, deadline = now + number(ARGV[7]),
+    holder = ARGV[9], detached = '', source = '', answers = 0, expires = 0, reserved_at = 0, reason = '', tries = 0, spent = '',
+    waker = ARGV[12], new_pod = ARGV[13], limit_ms = number(ARGV[11]), touched = now, gap = 0, closed_epoch = 0,
+  }
+  known.lease[id] = lease
+elseif lease.state == 'closed' and lease.tag == '' then
+  return {'closed'}
+elseif lease.tag ~= tag then
+  return {'mismatch'}
+elseif lease.state == 'closed' or lease.state == 'expired' then
+  return {lease.state}
+elseif lease.state == 'lost' then
+  return {'lost', lease.reason}
+else
+  lease.waker = ARGV[12] ~= '' and ARGV[12] or lease.waker
+  lease.new_pod = lease.queued == '1' and ARGV[13] or lease.new_pod
+  lease.limit_ms = number(ARGV[11])
+  if lease.holder == '' then
+    -- Restored from a pod's account, which does not know its holder.
+    lease.holder, lease.caller, lease.detached = ARGV[9], ARGV[3], ''
+  end
+end
+
+local function claimed()
+  local pod = pod_of(lease.pod)
+  lease.answers = lease.answers + 1
+  set_expiry(id, lease, lease.limit_ms)
+  touch(id, lease)
+  save('lease', id, lease)
+  return {
+    'claimed', lease.pod, pod.uid, pod.boot, pod.endpoint, text(lease.epoch), lease.tag, lease.source,
+    lease.answers == 1 and '1' or '', pod.attestation,
+  }
+end
+
+local function wait(draining)
+  touch(id, lease)
+  save('lease', id, lease)
+  return {'wait', text(math.max(0, lease.deadline - now)), draining}
+end
+
+local function expired()
+  end_lease(id, lease, 'expired', 'deadline')
+  return {'expired'}
+end
+
+local function reserved()
+  local pod = pod_of(lease.pod)
+  touch(id, lease)
+  save('lease', id, lease)
+  if pod.state == 'promoting' then
+    return {'promote', lease.pod}
+  elseif pod.state == 'swapping' then
+    return {'swap', lease.pod, lease.image}
+  elseif pod.state == 'starting' and pod.maker == id then
+    return {'provision', lease.pod, pod.image}
+  end
+  if asked_before and now >= lease.deadline then
+    free_reservation(id, lease)
+    return expired()
+  end
+  return wait('')
+end
+
+if epoch ~= '' and (lease.state ~= 'leased' or number(epoch) ~= lease.epoch) then
+  return {'lost', 'fenced'}
+end
+if lease.state == 'leased' then
+  return claimed()
+end
+if lease.state == 'reserved' then
+  local state = pod_of(lease.pod).state
+  if (state ~= 'dirty' and state ~= 'recycling') or now - lease.reserved_at < limits.hand_over_ms then
+    return reserved()
+  end
+  -- The reset takes too long: on to the next step of the ladder.
+  free_reservation(id, lease)
+  lease.state = 'waiting'
+end
+if lease.rank ~= 0 and now >= lease.deadline then
+  return expired()
+end
+if take(id, lease) then
+  return lease.state == 'leased' and claimed() or reserved()
+end
+if lease.queued ~= '1' then
+  line_enter(id, lease)
+end
+return wait(make_room(tag))

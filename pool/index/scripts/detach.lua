@@ -1,0 +1,13 @@
+-- Exempt a lease from the sweep of holders.
+-- KEYS[1]: generation. ARGV: 1 request id.
+-- Replies: {'done'}, {'none'} if there is no live lease, {'rebuilding'}.
+
+local id = ARGV[1]
+local lease = lease_of(id)
+if not lease or (lease.state ~= 'leased' and lease.state ~= 'waiting' and lease.state ~= 'reserved') then
+  return {'none'}
+end
+lease.detached = '1'
+call('ZREM', key('quiet'), id)
+save('lease', id, lease)
+return {'done'}

@@ -1,0 +1,19 @@
+-- A recycle ended; who finishes with an epoch that is not the pod's has been overtaken.
+-- KEYS[1]: generation. ARGV: 1 pod, 2 epoch, 3 '1' if the reset is proved, 4 attestation (JSON), 5 keep-alive ms, 6 most uses.
+-- Replies: {'handed_to', request id}, {'idle'}, {'must_drain', reason}, {'stale'}, {'rebuilding'}.
+
+local name = ARGV[1]
+local pod = pod_of(name)
+if not pod or pod.state ~= 'recycling' or pod.epoch ~= number(ARGV[2]) then
+  return {'stale'}
+end
+local reason = ARGV[3] ~= '1' and 'not_attested' or pod.uses >= number(ARGV[6]) and 'worn_out' or over_ceiling() and 'over_ceiling'
+if reason then
+  condemn(name, pod, reason)
+  return {'must_drain', reason}
+end
+change(name, pod, {attestation = ARGV[4], keep_until = now + number(ARGV[5])})
+if pod.reserved ~= '' then
+  return give(pod.reserved, name, pod)
+end
+return settle(name, pod)

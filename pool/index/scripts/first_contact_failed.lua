@@ -1,0 +1,21 @@
+-- emberd of a newly claimed pod did not answer: the pod drains.
+-- KEYS[1]: generation. ARGV: 1 request id, 2 epoch, 3 reason.
+-- Replies: {'moved'}: the request stands in line at its old rank, claim again; {'lost'}: another call of it was answered
+--   with the same pod, which may have run there; {'stale'}, {'rebuilding'}.
+
+local id, reason = ARGV[1], ARGV[3]
+local lease = lease_of(id)
+if not lease or lease.state ~= 'leased' or lease.epoch ~= number(ARGV[2]) then
+  return {'stale'}
+end
+local name = lease.pod
+local pod = pod_of(name)
+if lease.answers > 1 then
+  condemn(name, pod, reason)
+  return {'lost'}
+end
+soil(name, pod, reason)
+change(name, pod, {state = 'draining', reason = reason})
+call('ZREM', key('expiry'), id)
+line_enter(id, lease)
+return {'moved'}

@@ -1,0 +1,19 @@
+-- Nothing of a pod is left: its place goes to the head of the line.
+-- KEYS[1]: generation. ARGV: 1 pod, 2 reason.
+-- Replies: {'ok'} also if it is unknown, {'rebuilding'}.
+
+local name, reason = ARGV[1], ARGV[2]
+local pod = pod_of(name)
+if not pod then
+  return {'ok'}
+end
+local holder, waiter, made_by_it = pod.lease, pod.reserved, pod.reserved ~= '' and pod.maker == pod.reserved
+drop_pod(name, pod)
+if holder ~= '' and lease_of(holder) then
+  end_lease(holder, lease_of(holder), 'lost', reason)
+end
+if waiter ~= '' then
+  stand_again(waiter, lease_of(waiter), made_by_it)
+end
+serve_line()
+return {'ok'}
