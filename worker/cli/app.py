@@ -1,14 +1,13 @@
 """The commands, and the one place where what they raise becomes a line and an exit code."""
 
+import traceback
 from collections.abc import Sequence
 
 import typer
-from pydantic import ValidationError
 
-from emberpool.pool.model.errors import EmberpoolError
 from emberpool.worker.cli import demo, dev, doctor, profile, worker
+from emberpool.worker.cli.explain import explain
 from emberpool.worker.cli.output import print_error
-from emberpool.worker.stack.errors import StackError
 
 app = typer.Typer(
     name="emberpool",
@@ -37,52 +36,25 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    ctx: typer.Context,
     debug: bool = typer.Option(False, "--debug", help="Show Python tracebacks of failures."),
     version: bool = typer.Option(False, "--version", is_eager=True, callback=_version, help="Show the version."),
 ) -> None:
     """Options of every command."""
-    ctx.obj = debug
-    _Debug.on = debug
-
-
-class _Debug:
-    """Whether tracebacks are wanted; set by the option before a command runs."""
-
-    on = False
+    del debug  # Read by `run`, which is where failures end.
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code. Raises nothing, unless --debug asks for the traceback."""
+    """Run a command line and return its exit code. Raises nothing."""
     try:
         app(list(arguments), prog_name="emberpool")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
         return 130
-    except StackError as error:
-        return _failed(error, str(error), error.remedy, error.log_tail)
-    except EmberpoolError as error:
-        return _failed(error, Exception.__str__(error), error.remedy)
-    except ValidationError as error:
-        return _failed(error, *_setting(error))
     except Exception as error:
-        what = f"unexpected {type(error).__name__}: {error}"
-        return _failed(error, what, "run `emberpool --debug ...` for the traceback, and report it")
+        if "--debug" in arguments:
+            traceback.print_exception(error)
+        words = explain(error)
+        print_error(words.cause, words.remedy, words.log_tail)
+        return 1
     return 0
-
-
-def _setting(error: ValidationError) -> tuple[str, str]:
-    """What is wrong with the first setting that is, by the name of its variable, and the remedy."""
-    first = error.errors()[0]
-    name = "EMBERPOOL_" + "_".join(str(part) for part in first["loc"]).upper()
-    return f"{name} ({error.title}): {first['msg']}", f"correct {name}, or unset it to have the default"
-
-
-def _failed(error: Exception, what: str, remedy: str, log_tail: str = "") -> int:
-    if _Debug.on:
-        import traceback
-
-        traceback.print_exception(error)
-    print_error(what, remedy, log_tail)
-    return 1

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +13,7 @@ import typer
 
 from emberpool.pool.providers.local.host import HostReport, inspect_host
 from emberpool.worker.cli.output import console, print_json
-from emberpool.worker.stack.programs import find_program
+from emberpool.worker.stack.errors import StackError
 
 OK, WARN, FAIL, INFO = "ok", "warn", "fail", "info"
 STYLE = {OK: "green", WARN: "yellow", FAIL: "red bold", INFO: "dim"}
@@ -78,21 +80,26 @@ def _show(findings: list[Finding], failed: bool, host: HostReport) -> None:
 
 
 def _servers() -> list[Finding]:
+    from emberpool.worker.stack.redis_server import find_redis
+    from emberpool.worker.stack.temporal_server import find_temporal
+
     return [
-        _server("Temporal", find_program("temporal"), "TEMPORAL_ADDRESS"),
-        _server("Redis", _redis(), "EMBERPOOL_REDIS_URL"),
+        _server("Temporal", find_temporal, "TEMPORAL_ADDRESS"),
+        _server("Redis", find_redis, "EMBERPOOL_REDIS_URL"),
     ]
 
 
-def _server(topic: str, program: Path | None, variable: str) -> Finding:
+def _server(topic: str, find: Callable[[], Path], variable: str) -> Finding:
     if os.environ.get(variable):
         return Finding(topic, OK, f"the server that {variable} names")
-    if program is None:
-        return Finding(topic, FAIL, "no program found", f"pip install 'emberpool[local]', or set {variable}")
+    try:
+        program = find()
+    except StackError as error:
+        return Finding(topic, FAIL, error.cause, error.remedy)
     version = _first_line(str(program), "--version")
     if not version:
         return Finding(topic, FAIL, f"{program} does not run", f"reinstall it, or set {variable}")
-    return Finding(topic, OK, f"{program} ({version})")
+    return Finding(topic, OK, f"{program} ({_short(version)})")
 
 
 def _isolation(host: HostReport) -> list[Finding]:
@@ -125,3 +132,8 @@ def _first_line(*argv: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return next(iter(done.stdout.splitlines()), "") if done.returncode == 0 else ""
+
+
+def _short(version: str) -> str:
+    found = re.search(r"\d+(\.\d+)+", version)
+    return found.group() if found else version

@@ -1,0 +1,51 @@
+"""What a failure is called in front of a person: cause, remedy, and the last lines of a log if there is one."""
+
+from dataclasses import dataclass
+from typing import cast
+
+from pydantic import ValidationError
+
+from emberpool.pool.model.errors import EmberpoolError
+from emberpool.worker.stack.errors import StackError
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The words for one failure."""
+
+    cause: str
+    remedy: str
+    log_tail: str = ""
+
+
+def explain(error: BaseException) -> Explained:
+    """The words for any exception. Of a group with one member, the member counts."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return explain(group.exceptions[0]) if len(group.exceptions) == 1 else _unexpected(group)
+    if isinstance(error, StackError):
+        return Explained(str(error), error.remedy, error.log_tail)
+    if isinstance(error, EmberpoolError):
+        return Explained(Exception.__str__(error), error.remedy)
+    if isinstance(error, ValidationError):
+        return _setting(error)
+    if isinstance(error, RuntimeError) and str(error).startswith("Failed client connect"):
+        remedy = "set TEMPORAL_ADDRESS to HOST:PORT of a server that runs, or start one with `emberpool dev`"
+        return Explained(f"Temporal cannot be reached: {_core(str(error))}", remedy)
+    return _unexpected(error)
+
+
+def _unexpected(error: BaseException) -> Explained:
+    what = f"unexpected {type(error).__name__}: {error}"
+    return Explained(what, "run `emberpool --debug ...` for the traceback, and report it")
+
+
+def _setting(error: ValidationError) -> Explained:
+    # Of several wrong settings the first is enough: the next one shows once it is corrected.
+    first = error.errors()[0]
+    name = "EMBERPOOL_" + "_".join(str(part) for part in first["loc"]).upper()
+    return Explained(f"{name} ({error.title}): {first['msg']}", f"correct {name}, or unset it to have the default")
+
+
+def _core(text: str) -> str:
+    return text.removeprefix("Failed client connect: ")[:300]
