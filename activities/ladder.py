@@ -14,7 +14,6 @@ from emberpool.activities.pools import Pool, Pools
 from emberpool.activities.recycle import delete
 from emberpool.activities.start import start_pod
 from emberpool.pool.model.claim import Claimed, Promote, Provision, Rebuilding, Swap, Wait
-from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.pod import Phase
 
 log = logging.getLogger(__name__)
@@ -71,15 +70,22 @@ class Ladder:
 
     @activity.defn(name=names.PROMOTE_STANDBY)
     async def promote_standby(self, call: ReservedPodInput) -> StepOutput:
-        """Refuse: the providers of this version keep no standby pods, so the index never asks for it."""
-        with translated():
-            raise InvalidInput("pod", f"{call.pod}: the provider of {call.ref.spec.profile!r} keeps no standby pods")
+        """Promote the reserved standby pod. No provider can yet: the pod is replaced by a new one instead."""
+        return await self._replace(call, "promotion_unsupported")
 
     @activity.defn(name=names.SWAP_IMAGE)
     async def swap_image(self, call: ReservedPodInput) -> StepOutput:
-        """Refuse: the providers of this version swap no images, so the index never asks for it."""
+        """Swap the image of the reserved pod. No provider can yet: the pod is replaced by a new one instead."""
+        return await self._replace(call, "swap_unsupported")
+
+    async def _replace(self, call: ReservedPodInput, reason: str) -> StepOutput:
+        """The pod goes, its place comes back to the line, and the request claims again."""
         with translated():
-            raise InvalidInput("pod", f"{call.pod}: the provider of {call.ref.spec.profile!r} swaps no images")
+            pool = self._pools.get(call.ref.spec.profile)
+            async with heartbeating(self._pools.heartbeat_s, lambda: None):
+                await pool.index.pod_failed(call.pod, reason)
+                await delete(pool, call.pod, reason)
+            return StepOutput()
 
 
 async def _event_or_timeout(event: asyncio.Event, timeout_s: float) -> None:
