@@ -1,0 +1,230 @@
+"""Calls to emberd: signed, kept alive, and re-attached to by execution id when a connection is lost."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+from emberpool.pool.client.answers import BoundFile, EmberdState, LeaseProof, Progress, command_result, to_progress
+from emberpool.pool.client.signing import RequestSigner, pod_key
+from emberpool.pool.client.transport import RawAnswer, Transport
+from emberpool.pool.model.claim import PodAddress
+from emberpool.pool.model.command import Command, CommandResult
+from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable, SandboxFileError
+from emberpool.pool.model.ids import ExecutionId, PodName
+from emberpool.pool.model.recycle import Attestation
+
+__all__ = ["BoundFile", "EmberdClient", "EmberdState", "LeaseProof", "Progress", "pod_key"]
+
+ANSWER_S = 15.0
+"""Seconds within which emberd answers a call that does not wait; added to every wait."""
+TRANSFER_S = 120.0
+"""Seconds for a call that carries a file, or kills and resets."""
+REATTACH_TRIES = 6
+"""Lost connections in a row, without an answer between, before a run gives up."""
+OVERTIME_S = 30.0
+"""Seconds past the command's own limit after which no answer is expected any more."""
+MAX_FILE_BYTES = 64 * 1024 * 1024
+
+NO_PROOF = LeaseProof("", 0, "", 0.0)
+
+
+class EmberdClient:
+    """One per worker and event loop.
+
+    Every call raises PodUnreachable (no answer, or none that the key vouches for), PodRefused (409 and unknown
+    executions) and InvalidInput (400), besides what it names itself.
+    """
+
+    def __init__(self, pool_key: bytes) -> None:
+        self._pool_key = pool_key
+        self._keys: dict[str, bytes] = {}
+        self._transport = Transport()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection; commands go on."""
+        await self._transport.aclose()
+
+    async def state(self, name: PodName, endpoint: str) -> EmberdState:
+        """What emberd says of itself; needs no lease."""
+        pod = PodAddress.model_construct(name=name, uid="", boot_id="", endpoint=endpoint)
+        return EmberdState.model_validate_json((await self._call(pod, NO_PROOF, "GET", "/v1/state")).body)
+
+    async def run(
+        self,
+        pod: PodAddress,
+        proof: LeaseProof,
+        execution_id: ExecutionId,
+        command: Command,
+        *,
+        poll_s: float = 5.0,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> CommandResult:
+        """Start the command, or join it if this id was started before, and wait for its end.
+
+        `on_progress` is called about every `poll_s` seconds. Cancelling this leaves the command running.
+        A lost connection is made anew and the execution joined, `REATTACH_TRIES` times in a row.
+
+        Raises:
+            PodUnreachable: with `sent` True if the command may have started.
+        """
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + command.time_limit_s + OVERTIME_S
+        lost, known, sent = 0, False, False
+        while True:
+            try:
+                answer = await self._poll(pod, proof, execution_id, command, poll_s, known)
+            except PodUnreachable as error:
+                lost, sent = lost + 1, sent or error.sent
+                if lost > REATTACH_TRIES or loop.time() > give_up:
+                    raise PodUnreachable(pod.name, error.detail, sent) from error
+                await asyncio.sleep(min(2.0, 0.05 * 2**lost))
+                continue
+            lost, known, sent = 0, True, True
+            if not answer["running"]:
+                return command_result(answer, command.time_limit_s)
+            if loop.time() > give_up:
+                raise PodUnreachable(pod.name, f"{execution_id} is past its time limit and still runs", sent=True)
+            if on_progress is not None:
+                on_progress(to_progress(answer))
+
+    async def kill(self, pod: PodAddress, proof: LeaseProof, execution_id: ExecutionId) -> CommandResult:
+        """Kill the whole tree of an execution, its survivors too, and return how it ended."""
+        target = f"/v1/exec/{quote(execution_id, safe='')}/kill"
+        answer = await self._json(pod, proof, target, {}, TRANSFER_S)
+        if answer["running"]:
+            raise PodUnreachable(pod.name, f"{execution_id} was killed and does not end", sent=True)
+        return command_result(answer, 0.0)
+
+    async def write_file(self, pod: PodAddress, proof: LeaseProof, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Write a file whole or not at all; missing parents are made.
+
+        Raises:
+            SandboxFileError: no regular file can be written there, or it is over 64 MiB.
+        """
+        if len(data) > MAX_FILE_BYTES:
+            raise SandboxFileError(path, "too_large", f"{len(data)} bytes, the limit is {MAX_FILE_BYTES}")
+        target = f"/v1/file?path={quote(_path(path), safe='')}&mode={mode:04o}"
+        await self._call(pod, proof, "PUT", target, data, TRANSFER_S, path)
+
+    async def read_file(
+        self, pod: PodAddress, proof: LeaseProof, path: str, limit: int = MAX_FILE_BYTES, offset: int | None = None
+    ) -> bytes:
+        """The bytes of a file. With `offset`, at most `limit` bytes from there; without, all of it.
+
+        Raises:
+            SandboxFileError: not there, no regular file, or over `limit` without an offset.
+        """
+        fields = {"path": _path(path), "limit": str(limit)} | ({} if offset is None else {"offset": str(offset)})
+        target = f"/v1/file?{urlencode(fields, quote_via=quote, safe='')}"
+        return (await self._call(pod, proof, "GET", target, b"", TRANSFER_S, path)).body
+
+    async def bind(
+        self, pod: PodAddress, proof: LeaseProof, env: Mapping[str, str], files: Sequence[BoundFile] = ()
+    ) -> None:
+        """Set environment for every later command of the lease, and write files.
+
+        Raises:
+            SandboxFileError: one of the files cannot be written.
+        """
+        listed = [
+            {"path": file.path, "mode": file.mode, "data": base64.b64encode(file.data).decode("ascii")}
+            for file in files
+        ]
+        paths = ", ".join(file.path for file in files)
+        await self._json(pod, proof, "/v1/bind", {"env": dict(env), "files": listed}, TRANSFER_S, paths)
+
+    async def fence(self, pod: PodAddress, epoch: int) -> EmberdState:
+        """End whatever lease the pod has: dirty at `epoch`, nothing of a job runs on."""
+        body = json.dumps({"epoch": epoch}).encode("ascii")
+        proof = LeaseProof("", epoch, "", 0.0)
+        answer = await self._call(pod, proof, "POST", "/v1/fence", body, TRANSFER_S)
+        return EmberdState.model_validate_json(answer.body)
+
+    async def recycle(self, pod: PodAddress, epoch: int) -> Attestation:
+        """Reset a pod that was fenced at `epoch`. It is clean only if the attestation holds."""
+        body = json.dumps({"epoch": epoch}).encode("ascii")
+        proof = LeaseProof("", epoch, "", 0.0)
+        answer = await self._call(pod, proof, "POST", "/v1/recycle", body, TRANSFER_S)
+        return Attestation.model_validate_json(answer.body)
+
+    async def _poll(
+        self, pod: PodAddress, proof: LeaseProof, execution_id: str, command: Command, poll_s: float, known: bool
+    ) -> dict[str, Any]:
+        if known:
+            target = f"/v1/exec/{quote(execution_id, safe='')}/wait"
+            return await self._json(pod, proof, target, {"wait_s": poll_s}, poll_s + ANSWER_S)
+        body = command.model_dump(mode="json", exclude={"replay_safe"})
+        body |= {"id": execution_id, "wait_s": poll_s}
+        return await self._json(pod, proof, "/v1/exec", body, poll_s + ANSWER_S)
+
+    async def _json(
+        self,
+        pod: PodAddress,
+        proof: LeaseProof,
+        target: str,
+        body: dict[str, Any],
+        timeout_s: float,
+        path: str | None = None,
+    ) -> dict[str, Any]:
+        try:
+            data = json.dumps(body).encode("ascii")
+        except (TypeError, ValueError) as error:
+            raise InvalidInput("body", str(error)) from error
+        answer: dict[str, Any] = json.loads((await self._call(pod, proof, "POST", target, data, timeout_s, path)).body)
+        return answer
+
+    async def _call(
+        self,
+        pod: PodAddress,
+        proof: LeaseProof,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        timeout_s: float = ANSWER_S,
+        path: str | None = None,
+    ) -> RawAnswer:
+        """`path`: the file that the call is about, for its error."""
+        signer = RequestSigner(self._key(pod.name))
+        hold = f"{proof.hold_s:.3f}" if proof.hold_s else ""
+        headers = signer.headers(method, target, body, proof.request_id, proof.epoch, proof.tag, pod.boot_id, hold)
+        answer = await self._transport.send(pod.name, pod.endpoint, method, target, headers, body, timeout_s)
+        if not signer.accepts(answer.status, answer.body, answer.headers.get("x-ember-mac", "")):
+            raise PodUnreachable(pod.name, f"answered {answer.status} without a valid signature")
+        if answer.status != 200:
+            raise _error(pod, answer, path)
+        return answer
+
+    def _key(self, name: str) -> bytes:
+        key = self._keys.get(name)
+        if key is None:
+            key = self._keys[name] = pod_key(self._pool_key, name)
+        return key
+
+
+def _path(path: str) -> bytes:
+    try:
+        return path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidInput("path", "holds a lone surrogate") from error
+
+
+def _error(pod: PodAddress, answer: RawAnswer, path: str | None) -> Exception:
+    said: dict[str, Any] = json.loads(answer.body)
+    word, detail = str(said.get("error", "")), str(said.get("detail", ""))
+    if answer.status == 400:
+        field, _, problem = detail.partition(": ")
+        return InvalidInput(field, problem)
+    if answer.status == 409 or word == "unknown_execution":
+        return PodRefused(word, detail)
+    if path is not None and answer.status in (404, 413, 422):
+        return SandboxFileError(path, word, detail)
+    return PodUnreachable(pod.name, f"answered {answer.status} {word}: {detail}")
