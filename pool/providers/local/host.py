@@ -1,14 +1,15 @@
 """What this machine can do for local pods: found by looking and trying, reported by `emberpool doctor`."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.profile import Isolation
-from emberpool.pool.providers.local.bubblewrap import PROBE_UID, Bubblewrap, candidates, probe
+from emberpool.pool.providers.local.bubblewrap import Bubblewrap, candidates, probe
 from emberpool.pool.providers.local.root_view import this_interpreter
-from emberpool.pool.providers.local.uids import runs_as_root
+from emberpool.pool.providers.local.uids import uid_range
 
 GPU_PATTERNS = ("nvidia[0-9]*", "dri/renderD*", "kfd")
 
@@ -31,7 +32,7 @@ class HostReport(Frozen):
     """What local pods would get on this machine, and why."""
 
     root: bool
-    """Whether we run as root; pods then get unprivileged host uids of their own."""
+    """Whether pods get unprivileged host uids of their own, as we run as root."""
     user_namespaces: bool
     """Whether the kernel allows any; only a trial tells whether it allows ours."""
     user_namespaces_why: str
@@ -69,7 +70,7 @@ def user_namespaces() -> tuple[bool, str]:
     most = _read_number("/proc/sys/user/max_user_namespaces")
     if most == 0:
         return False, "user.max_user_namespaces is 0"
-    if _read_number("/proc/sys/kernel/unprivileged_userns_clone") == 0 and not runs_as_root():
+    if _read_number("/proc/sys/kernel/unprivileged_userns_clone") == 0 and os.geteuid() != 0:
         return False, "kernel.unprivileged_userns_clone is 0"
     if _read_number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
         return True, "allowed, but AppArmor restricts them to programs with a profile"
@@ -85,7 +86,8 @@ def cgroup_version(root: Path = Path("/sys/fs/cgroup")) -> int:
 
 def inspect_bwrap(bwrap: Bubblewrap) -> BwrapReport:
     """Try one bubblewrap as a pod would run it."""
-    problem = probe(bwrap, PROBE_UID if runs_as_root() else -1)
+    uids = uid_range()
+    problem = probe(bwrap, uids[-1] if uids else -1)
     return BwrapReport(path=bwrap.path, libraries=bwrap.libraries, version=bwrap.version(), problem=problem)
 
 
@@ -117,7 +119,7 @@ def inspect_host() -> HostReport:
     isolation, why = _default_isolation(bwraps)
     python = this_interpreter().program
     return HostReport(
-        root=runs_as_root(),
+        root=bool(uid_range()),
         user_namespaces=allowed,
         user_namespaces_why=why_namespaces,
         bwraps=bwraps,

@@ -174,6 +174,8 @@ def launch(spec: LaunchSpec) -> NoReturn:
         OSError: whatever the kernel refused on the way.
     """
     libc = _Libc()
+    # The supervisor's own umask is for its secrets; folders made here are for the pod's user to walk through.
+    os.umask(0o022)
     plain = not spec["bwrap"]
     if spec["uid"] >= 0:
         if plain:

@@ -29,7 +29,7 @@ from emberpool.pool.providers.local.pod_spec import Host, check_socket_path
 from emberpool.pool.providers.local.pods import DataFolder, Pods
 from emberpool.pool.providers.local.root_view import read_host_top, this_interpreter
 from emberpool.pool.providers.local.service import Service
-from emberpool.pool.providers.local.uids import UidPool, runs_as_root
+from emberpool.pool.providers.local.uids import UidPool, uid_range
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +175,8 @@ def run(socket_path: Path, data_dir: Path, key_file: Path) -> None:
     try:
         server = listen(socket_path)
         data.prepare()
-        pods = Pods(read_host(data), data, key, UidPool() if runs_as_root() else None)
+        uids = uid_range()
+        pods = Pods(read_host(data), data, key, UidPool(uids) if uids else None)
         asyncio.run(serve(server, pods))
     finally:
         socket_path.unlink(missing_ok=True)

@@ -18,6 +18,24 @@ from emberpool.pool.providers.local.process_table import processes_by_uid
 FIRST_UID = 700_000
 """Above every range that distributions hand out to people, services and the first subordinate users."""
 COUNT = 20_000
+_FEW = 4096
+"""Taken from the top of a container's range, if `FIRST_UID` is not in it."""
+
+
+def uid_range(uid_map: Path = Path("/proc/self/uid_map")) -> range:
+    """Where pods' uids come from; empty unless we are root and may become others.
+
+    A container with a user namespace of its own has a limited range, and a rootless one may have a single id.
+    """
+    if os.geteuid() != 0:
+        return range(0)
+    sizes = [
+        (int(first), int(count)) for first, _, count in (line.split() for line in uid_map.read_text().splitlines())
+    ]
+    if any(first <= FIRST_UID and FIRST_UID + COUNT <= first + count for first, count in sizes):
+        return range(FIRST_UID, FIRST_UID + COUNT)
+    first, count = max(sizes, key=lambda size: size[1])
+    return range(first + count - _FEW, first + count) if count > 2 * _FEW else range(0)
 
 
 def _subordinate_ranges(path: Path) -> Iterator[range]:
@@ -34,8 +52,8 @@ class UidPool:
     A uid is held by an abstract socket of its name: the kernel frees it with the process that holds it.
     """
 
-    def __init__(self, first: int = FIRST_UID, count: int = COUNT) -> None:
-        self._first, self._count, self._next = first, count, 0
+    def __init__(self, uids: range) -> None:
+        self._first, self._count, self._next = uids.start, len(uids), 0
         self._held: dict[int, socket.socket] = {}
 
     def take(self) -> int:
@@ -77,8 +95,3 @@ class UidPool:
             return False
         self._held[uid] = lock
         return True
-
-
-def runs_as_root() -> bool:
-    """Whether pods need uids of their own."""
-    return os.geteuid() == 0
