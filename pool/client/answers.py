@@ -21,15 +21,6 @@ class LeaseProof:
 
 
 @dataclass(frozen=True)
-class BoundFile:
-    """A file to write when a job is bound."""
-
-    path: str
-    data: bytes
-    mode: int = 0o644
-
-
-@dataclass(frozen=True)
 class Progress:
     """A running command, for people who watch: nothing may depend on it."""
 

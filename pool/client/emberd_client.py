@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-from emberpool.pool.client.answers import BoundFile, EmberdState, LeaseProof, Progress, command_result, to_progress
+from emberpool.pool.client.answers import EmberdState, LeaseProof, Progress, command_result, to_progress
 from emberpool.pool.client.signing import RequestSigner, pod_key
 from emberpool.pool.client.transport import RawAnswer, Transport
 from emberpool.pool.model.claim import PodAddress
@@ -15,8 +15,9 @@ from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable, SandboxFileError
 from emberpool.pool.model.ids import ExecutionId, PodName
 from emberpool.pool.model.recycle import Attestation
+from emberpool.pool.model.rollout import TextFile
 
-__all__ = ["BoundFile", "EmberdClient", "EmberdState", "LeaseProof", "Progress", "pod_key"]
+__all__ = ["EmberdClient", "EmberdState", "LeaseProof", "Progress", "pod_key"]
 
 ANSWER_S = 15.0
 """Seconds within which emberd answers a call that does not wait; added to every wait."""
@@ -128,7 +129,7 @@ class EmberdClient:
         return (await self._call(pod, proof, "GET", target, b"", TRANSFER_S, path)).body
 
     async def bind(
-        self, pod: PodAddress, proof: LeaseProof, env: Mapping[str, str], files: Sequence[BoundFile] = ()
+        self, pod: PodAddress, proof: LeaseProof, env: Mapping[str, str], files: Sequence[TextFile] = ()
     ) -> None:
         """Set environment for every later command of the lease, and write files.
 
@@ -136,7 +137,7 @@ class EmberdClient:
             SandboxFileError: one of the files cannot be written.
         """
         listed = [
-            {"path": file.path, "mode": file.mode, "data": base64.b64encode(file.data).decode("ascii")}
+            {"path": file.path, "mode": file.mode, "data": base64.b64encode(_text(file)).decode("ascii")}
             for file in files
         ]
         paths = ", ".join(file.path for file in files)
@@ -215,6 +216,13 @@ def _path(path: str) -> bytes:
         return path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise InvalidInput("path", "holds a lone surrogate") from error
+
+
+def _text(file: TextFile) -> bytes:
+    try:
+        return file.text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"files[{file.path}]", "holds a lone surrogate") from error
 
 
 def _error(pod: PodAddress, answer: RawAnswer, path: str | None) -> Exception:
