@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from emberpool.pool.model.command import CommandResult, Outcome
 from emberpool.pool.model.frozen import Frozen
+from emberpool.pool.model.ids import BootId, PodName, PodUid
 from emberpool.pool.model.recycle import Attestation
 
 
@@ -42,9 +43,9 @@ class EmberdState(Frozen):
     """emberd's own account: the last judge of who may use the pod."""
 
     version: int
-    pod: str
-    uid: str
-    boot_id: str
+    pod: PodName
+    uid: PodUid
+    boot_id: BootId
     state: Literal["clean", "held", "dirty"]
     tag: str
     epoch: int
