@@ -1,10 +1,11 @@
 """A claim takes what costs its caller least: the order of docs/concepts.md."""
 
+from fixtures.pods import PROVED, age, claimed, ready, recycle, recycling, released, request, used, warm
+
 from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.claim import Claimed, Promote, Provision, Source, Swap, Wait
 from emberpool.pool.model.ids import PodName, RequestId
 from emberpool.pool.model.state import PodState
-from fixtures.pods import PROVED, age, claimed, ready, recycle, recycling, released, request, used, warm
 
 
 async def test_same_fingerprint_goes_first(index: RedisIndex) -> None:
@@ -117,7 +118,7 @@ async def test_a_new_pod_is_made_under_the_ceiling(index: RedisIndex) -> None:
 
 
 async def test_room_is_made(index: RedisIndex) -> None:
-    """At the ceiling, the idle pod of another caller that is worth least drains, and its place becomes the request's."""
+    """At the ceiling, the idle pod of another caller worth least drains, and its place becomes the request's."""
     await index.set_targets(2, 2, 0)
     await warm(index, "p1", "p2")
     pods = [(await claimed(index, f"a{n}")).pod.name for n in range(2)]

@@ -131,7 +131,7 @@ class RedisServer:
     async def _answers(self) -> str | None:
         client = Redis(unix_socket_path=str(self.socket), password=self._password, socket_timeout=2.0)
         try:
-            await client.echo("ready")
+            await client.echo("ready")  # pyright: ignore[reportUnknownMemberType]
         except (RedisError, OSError) as error:
             return str(error)
         finally:
