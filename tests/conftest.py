@@ -1,3 +1,3 @@
 """Real servers for every test: each fixture module starts one kind."""
 
-pytest_plugins = ["fixtures.redis", "fixtures.temporal", "fixtures.emberd", "fixtures.local"]
+pytest_plugins = ["fixtures.redis", "fixtures.temporal", "fixtures.emberd", "fixtures.local", "fixtures.stack"]
