@@ -14,15 +14,17 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import index_rates
-import recycle_time
-import warm_call
-from figures import Measured
-from rich.table import Table
+sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH leaves it out
 
-from emberpool.pool.model.profile import Profile
-from emberpool.worker.cli.output import console
-from emberpool.worker.stack.embedded import EmbeddedStack, StackOptions
+import index_rates  # noqa: E402
+import recycle_time  # noqa: E402
+import warm_call  # noqa: E402
+from figures import Measured  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+from emberpool.pool.model.profile import Profile  # noqa: E402
+from emberpool.worker.cli.output import console  # noqa: E402
+from emberpool.worker.stack.embedded import EmbeddedStack, StackOptions  # noqa: E402
 
 NAMES = (warm_call.NAME, index_rates.NAME, recycle_time.NAME)
 PROFILE = Profile(name="bench", min_warm=1, max_pods=2)

@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 from emberpool.activities import names
 from emberpool.pool.index.connection import connect
 from emberpool.pool.index.redis_index import RedisIndex
-from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.errors import IndexRebuilding, InvalidInput, PoolUnavailable
 from emberpool.pool.model.profile import Limits, Profile
 from emberpool.pool.model.rollout import RolloutBatchInput, RolloutBatchResult, RolloutTask
 from emberpool.worker.cli.output import console
@@ -35,6 +35,7 @@ PROFILE = "demo"
 CALLER = "emberpool-demo"
 MEMORY_MB = 256
 """Small, so that a greedy candidate meets it within a moment."""
+WARM_S = 60.0
 LONGEST_RUN = timedelta(hours=4)
 """A batch that is not done by then is terminated: something is badly wrong."""
 
@@ -114,6 +115,7 @@ async def _run(
         seed=options.seed,
         task_queue=stack.settings.task_queue,
     )
+    out.print(f"{pods} pods are warm after {await _warm(stack, pods):.1f} s")
     begun = time.monotonic()
     async with Worker(client, task_queue=POLICY_QUEUE, activities=[scripted_policy]):
         work = _while_up(stack, _batch(client, request))
@@ -122,7 +124,7 @@ async def _run(
     return make_report(
         plans,
         read_results(results),
-        spare_pods=await _spare_pods(stack),
+        spare_pods=await _idle_fresh(stack),
         wall_s=wall_s,
         temporal_ui=ui_address(stack, batch),
         results_folder=str(results),
@@ -137,11 +139,29 @@ async def _client(stack: EmbeddedStack) -> Client:
     return await Client.connect(stack.temporal_address, namespace=stack.temporal_namespace, plugins=[plugin])
 
 
-async def _spare_pods(stack: EmbeddedStack) -> int:
-    """Warm pods that nobody has used yet."""
+async def _warm(stack: EmbeddedStack, pods: int) -> float:
+    """Wait until the pool's pods are warm; seconds that it took.
+
+    Raises:
+        PoolUnavailable: they are not within WARM_S.
+    """
+    begun = time.monotonic()
+    while (warm := await _idle_fresh(stack)) < pods:
+        if time.monotonic() - begun > WARM_S:
+            raise PoolUnavailable(
+                f"{warm} of {pods} pods are warm after {WARM_S:.0f} s: read the logs in the data folder"
+            )
+        await asyncio.sleep(0.1)
+    return time.monotonic() - begun
+
+
+async def _idle_fresh(stack: EmbeddedStack) -> int:
+    """Warm pods that nobody has used yet; 0 while there is no index."""
     redis = await connect(stack.settings.redis_url)
     try:
         return (await RedisIndex(redis, stack.settings.deployment, PROFILE).counts()).idle_fresh
+    except IndexRebuilding:
+        return 0
     finally:
         await redis.aclose()
 
