@@ -35,8 +35,10 @@ SUPERVISOR_START_S: Final = 30.0
 SUPERVISOR_STOP_S: Final = 15.0
 """It deletes every pod first."""
 WORKER_START_S: Final = 60.0
+WORKER_GRACE_S: Final = "1"
+"""Instead of the workers' own default: the pods end with the stack, so there is nothing to hand over to."""
 WORKER_STOP_S: Final = 15.0
-"""Above the worker's own graceful_shutdown_s, so that its activities are handed over rather than timed out."""
+"""Seconds from SIGTERM to SIGKILL."""
 READY_WORD: Final = "emberpool worker ready"
 
 
@@ -111,6 +113,10 @@ class EmbeddedStack:
             for end in ends:
                 end.cancel()
         raise ends[done.pop()].ended()
+
+    def pids(self) -> Mapping[str, int]:
+        """Pid of each part that was started here, by the name that errors give it."""
+        return {child.name: child.pid for child in self._children}
 
     def summary(self) -> Sequence[tuple[str, str]]:
         """Names and values for a person who wants to use it."""
@@ -214,6 +220,7 @@ class EmbeddedStack:
             "EMBERPOOL_PROFILES_FILE": str(self.settings.profiles_file),
         }
         given = {name: value for name, value in os.environ.items() if name != "EMBERPOOL_PROFILES"}
+        given.setdefault("EMBERPOOL_GRACEFUL_SHUTDOWN_S", WORKER_GRACE_S)
         if self.ui_url is None:
             return {**given, **mine}
         # Variables and files that name another server, a key or TLS must not reach the workers of this one.
