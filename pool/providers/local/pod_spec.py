@@ -1,7 +1,5 @@
 """From a profile to what is launched and what emberd is told: pure functions, so that every choice can be read."""
 
-import hashlib
-import hmac
 import json
 import os
 from dataclasses import dataclass
@@ -90,11 +88,6 @@ def check_socket_path(path: Path, field: str) -> None:
             f"socket {path} would have a path of {size} bytes, and a unix socket takes {SOCKET_PATH_LIMIT}: "
             "use a shorter folder, such as /var/lib/emberpool or one in /tmp",
         )
-
-
-def pod_key(pool_key: bytes, name: str) -> bytes:
-    """The key that emberd of pod `name` and workers share: HMAC-SHA256(pool key, pod name)."""
-    return hmac.new(pool_key, name.encode(), hashlib.sha256).digest()
 
 
 def image_root(profile: Profile, image: str) -> str:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from emberpool.pool.client.signing import pod_key
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 from emberpool.pool.model.ids import PodUid
 from emberpool.pool.model.pod import Phase, PodFacts
@@ -19,7 +20,7 @@ from emberpool.pool.providers.local.launcher import LaunchSpec
 from emberpool.pool.providers.local.oom import OomWatch
 from emberpool.pool.providers.local.pod_log import PodLog, prune_logs
 from emberpool.pool.providers.local.pod_process import Ending, PodProcess
-from emberpool.pool.providers.local.pod_spec import Host, PodFolders, emberd_config, image_root, launch_spec, pod_key
+from emberpool.pool.providers.local.pod_spec import Host, PodFolders, emberd_config, image_root, launch_spec
 from emberpool.pool.providers.local.process_table import end_uid
 from emberpool.pool.providers.local.remove_folder import remove_folder
 from emberpool.pool.providers.local.uids import UidPool
