@@ -67,7 +67,7 @@ def open_provider(profile: Profile, settings: Settings) -> Provider:
         raise InvalidInput(
             "supervisor_socket", f"profile {profile.name!r} is local: start `emberpool dev`, or name its socket"
         )
-    return LocalProvider(profile, settings.supervisor_socket)
+    return LocalProvider(profile, settings.supervisor_socket, settings.deployment)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -240,7 +240,12 @@ class Sandbox:
             self.closed = True
             return
         self.closed = True
-        release = asyncio.create_task(self._release())
+        releasing = self._release()
+        try:
+            release = asyncio.create_task(releasing)
+        except BaseException:
+            releasing.close()  # a workflow that is being evicted from the cache starts no task: nothing is released
+            raise
         cancelled: asyncio.CancelledError | None = None
         while not release.done():
             try:

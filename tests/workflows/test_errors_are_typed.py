@@ -72,7 +72,7 @@ async def test_no_capacity_says_what_to_raise(small: Site) -> None:
 async def test_a_lost_sandbox_says_why(small: Site) -> None:
     """A pod that dies under a command is SandboxLost, and it is unknown whether the command ran."""
     assert small.settings.supervisor_socket is not None
-    provider = LocalProvider(SMALL, small.settings.supervisor_socket)
+    provider = LocalProvider(SMALL, small.settings.supervisor_socket, small.settings.deployment)
     handle = await small.client.start_workflow(
         Typed.run,
         small.plan(commands=("sleep 60",)),

@@ -36,7 +36,7 @@ GOING_LIMIT_S = 20.0
 @dataclass
 class _Pod:
     facts: PodFacts
-    profile: str
+    pool: str
     host_uid: int
     folders: PodFolders
     process: PodProcess
@@ -45,7 +45,7 @@ class _Pod:
 
     def view(self) -> SupervisedPod:
         pid = 0 if self.ended.is_set() else self.process.pid
-        return SupervisedPod(facts=self.facts, profile=self.profile, pid=pid, host_uid=self.host_uid)
+        return SupervisedPod(facts=self.facts, pool=self.pool, pid=pid, host_uid=self.host_uid)
 
 
 class DataFolder:
@@ -131,9 +131,9 @@ class Pods:
         pod = self._pods.get(name)
         return pod.view() if pod else None
 
-    def list(self, profile: str) -> PodList:
-        """The pods of one profile now."""
-        pods = tuple(pod.view() for pod in self._pods.values() if pod.profile == profile)
+    def list(self, pool: str) -> PodList:
+        """The pods of one pool now."""
+        pods = tuple(pod.view() for pod in self._pods.values() if pod.pool == pool)
         return PodList(boot=self.boot, version=self.version, pods=pods)
 
     async def changed(self) -> None:
@@ -192,7 +192,7 @@ class Pods:
             endpoint=f"unix:{folders.socket}",
             image=wish.image or wish.profile.base_image,
         )
-        pod = _Pod(facts, wish.profile.name, host_uid, folders, process)
+        pod = _Pod(facts, wish.pool, host_uid, folders, process)
         self._group.create_task(self._live(pod, spec, config))
         return pod
 

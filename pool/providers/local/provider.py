@@ -26,9 +26,9 @@ ANSWER_S = 60.0
 
 
 class LocalProvider:
-    """The pods of one profile, owned by the supervisor behind `socket`."""
+    """The pods of one profile and deployment, owned by the supervisor behind `socket`."""
 
-    def __init__(self, profile: Profile, socket: Path) -> None:
+    def __init__(self, profile: Profile, socket: Path, deployment: str = "default") -> None:
         """Connects only when it is used.
 
         Raises:
@@ -36,6 +36,7 @@ class LocalProvider:
         """
         check_socket_path(socket, "socket")
         self._profile, self._socket = profile, socket
+        self._pool = f"{deployment}/{profile.name}"
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -45,7 +46,7 @@ class LocalProvider:
     async def create(self, name: PodName, image: str) -> None:
         """See Provider.create. An unknown image is refused here, before the supervisor is asked."""
         image_root(self._profile, image)
-        wish = CreatePod(name=name, image=image, profile=self._profile)
+        wish = CreatePod(name=name, image=image, profile=self._profile, pool=self._pool)
         await self._ask("POST", "/v1/pods", body=wish.model_dump_json())
 
     async def wait_ready(self, name: PodName, timeout_s: float) -> PodFacts:
@@ -110,7 +111,7 @@ class LocalProvider:
             await session.close()
 
     async def _list(self, last: PodList | None = None) -> PodList:
-        query = {"profile": self._profile.name}
+        query = {"pool": self._pool}
         if last is not None:
             query |= {"boot": last.boot, "after": str(last.version), "wait_s": str(LONGEST_WAIT_S)}
         return PodList.model_validate_json(await self._ask("GET", "/v1/pods", query))

@@ -76,7 +76,7 @@ class Service:
         query = request.query
         seen = (query.get("boot", ""), query.get("after", "0"))
         await self._until(lambda: (self._pods.boot, str(self._pods.version)) != seen, _wait_s(request))
-        return _answer(self._pods.list(query.get("profile", "")))
+        return _answer(self._pods.list(query.get("pool", "")))
 
     async def settled(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]

@@ -2,7 +2,7 @@
 
     GET    /v1/health                              Health
     POST   /v1/pods            CreatePod           SupervisedPod
-    GET    /v1/pods?profile=P&boot=B&after=V&wait_s=S
+    GET    /v1/pods?pool=P&boot=B&after=V&wait_s=S
                                                    PodList: now, or once anything changed since version V of boot B
     GET    /v1/pods/NAME?wait_s=S                  SupervisedPod, once it is not pending any more; 404 if there is none
     DELETE /v1/pods/NAME                           {}, when nothing of it is left
@@ -27,13 +27,15 @@ class CreatePod(Frozen):
     name: PodName
     image: str = ""
     profile: Profile
+    pool: str = ""
+    """`deployment/profile`: whose pod it is. Deployments that share a supervisor never see each other's pods."""
 
 
 class SupervisedPod(Frozen):
     """A pod as its supervisor sees it."""
 
     facts: PodFacts
-    profile: str
+    pool: str
     pid: int = 0
     """Host pid of its first process, 0 if there is none: for people and tests."""
     host_uid: int = -1
@@ -41,7 +43,7 @@ class SupervisedPod(Frozen):
 
 
 class PodList(Frozen):
-    """All pods of one profile at one moment."""
+    """All pods of one pool at one moment."""
 
     boot: str
     """Random per start of the supervisor: versions of two boots do not compare."""
