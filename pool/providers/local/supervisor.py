@@ -11,6 +11,7 @@ import fcntl
 import importlib.resources
 import logging
 import os
+import resource
 import signal
 import socket
 import stat
@@ -159,6 +160,12 @@ async def serve(server: socket.socket, pods: Pods) -> None:
         await runner.cleanup()
 
 
+def _raise_open_files() -> None:
+    """Each pod costs five descriptors, and the usual soft limit of 1,024 is for programs that use select()."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run(socket_path: Path, data_dir: Path, key_file: Path) -> None:
     """Be the supervisor.
 
@@ -167,6 +174,7 @@ def run(socket_path: Path, data_dir: Path, key_file: Path) -> None:
         OSError: a folder or the socket cannot be made.
     """
     os.umask(0o077)
+    _raise_open_files()
     socket_path, data_dir = socket_path.absolute(), data_dir.absolute()
     data = DataFolder(data_dir, socket_path.parent)
     check_socket_path(data.of("", "0" * 16).socket, "socket")
