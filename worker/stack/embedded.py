@@ -49,7 +49,7 @@ class StackOptions:
     data_dir: Path
     """Databases, logs, pods and the pool key. One stack at a time."""
     ephemeral: bool = False
-    """Whether Temporal and Redis keep their state in memory only."""
+    """Whether Temporal keeps its state in memory only. Redis always does: pods and leases end with the stack."""
     profiles: tuple[Profile, ...] = ()
     """What the workers serve."""
     temporal_port: int | None = None
@@ -157,9 +157,9 @@ class EmbeddedStack:
         external = await external_redis()
         if external is not None:
             return external
-        server = await running.enter_async_context(
-            RedisServer(None if self.options.ephemeral else self.data_dir / "redis")
-        )
+        # In memory only: local pods end with the stack, and an index of pods that are gone would fill the ceiling with
+        # them. A new one is built from the pods that there are, and a workflow's sandbox of before is SandboxLost.
+        server = await running.enter_async_context(RedisServer(None))
         self._watch(server.child)
         return server.url
 
