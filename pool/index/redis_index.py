@@ -58,7 +58,7 @@ class RedisIndex:
             InvalidInput: deployment or pool cannot be part of a key.
         """
         base = key_base(deployment, pool)
-        self.base = base
+        self.base, self.deployment, self.name = base, deployment, pool
         self.redis, self._owns = redis, owns
         self._run = ScriptCaller(redis, base, limits or IndexLimits())
         self._reads = BlockingReads(redis, base)

@@ -42,9 +42,14 @@ local function charge(caller)
   end
 end
 
+-- Lower goes first: by priority, then by who came first.
+local function next_rank(priority)
+  return call('INCR', key('line', 'ranks')) - priority * 1099511627776
+end
+
 local function line_enter(id, lease)
   if lease.rank == 0 then
-    lease.rank = call('INCR', key('line', 'ranks')) - lease.priority * 1099511627776
+    lease.rank = next_rank(lease.priority)
   end
   if not call('ZSCORE', key('line'), lease.caller) then
     call('ZADD', key('line'), text(caller_time(lease.caller)), lease.caller)

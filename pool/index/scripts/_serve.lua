@@ -89,7 +89,7 @@ local function stand_again(id, lease, spent)
 end
 
 local function name_for(lease)
-  local name, try = lease.new_pod, lease.tries
+  local name, try = lease.new_pod, lease.tries - 1
   while name == lease.spent or pod_of(name) do
     try = try + 1
     name = lease.new_pod .. '-' .. text(try)

@@ -15,7 +15,7 @@ if not lease then
   end
   lease = {
     state = 'waiting', queued = '', pod = '', epoch = 0, tag = tag, caller = ARGV[3], image = ARGV[4], fingerprint = ARGV[5],
-    hold_ms = number(ARGV[6]), priority = number(ARGV[8]), rank = 0, arrival = now, deadline = now + number(ARGV[7]),
+    hold_ms = number(ARGV[6]), priority = number(ARGV[8]), rank = next_rank(number(ARGV[8])), arrival = now, deadline = now + number(ARGV[7]),
     holder = ARGV[9], detached = '', source = '', answers = 0, expires = 0, reserved_at = 0, reason = '', tries = 0, spent = '',
     waker = ARGV[12], new_pod = ARGV[13], limit_ms = number(ARGV[11]), touched = now, gap = 0, closed_epoch = 0,
   }
@@ -40,13 +40,15 @@ end
 
 local function claimed()
   local pod = pod_of(lease.pod)
-  lease.answers = lease.answers + 1
+  -- A wait in line asks too (limit 0), but only a call makes first contact with the pod.
+  local call_begins = lease.limit_ms > 0
+  lease.answers = lease.answers + (call_begins and 1 or 0)
   set_expiry(id, lease, lease.limit_ms)
   touch(id, lease)
   save('lease', id, lease)
   return {
     'claimed', lease.pod, pod.uid, pod.boot, pod.endpoint, text(lease.epoch), lease.tag, lease.source,
-    lease.answers == 1 and '1' or '', pod.attestation,
+    call_begins and lease.answers == 1 and '1' or '', pod.attestation,
   }
 end
 
@@ -94,7 +96,7 @@ if lease.state == 'reserved' then
   free_reservation(id, lease)
   lease.state = 'waiting'
 end
-if lease.rank ~= 0 and now >= lease.deadline then
+if asked_before and now >= lease.deadline then
   return expired()
 end
 if take(id, lease) then

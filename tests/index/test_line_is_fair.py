@@ -1,0 +1,181 @@
+"""Waiting is fair between callers, in order within one, and ends at its deadline."""
+
+from fixtures.pods import age, claimed, ready, recycle, released, request, used, warm
+from fixtures.waiting import wait_until
+
+from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.model.claim import Claimed, Expired, Provision, Wait
+from emberpool.pool.model.ids import PodName, RequestId
+from emberpool.pool.model.state import PodState
+
+
+async def served_in_order(index: RedisIndex, pod: str, rounds: int) -> list[str]:
+    """Let the pod's place become free again and again; which requests get it, in order."""
+    order: list[str] = []
+    for _ in range(rounds):
+        await ready(index, pod)
+        await index.pod_gone(PodName(pod), "test")
+        starting = await index.pods(PodState.STARTING, 10)
+        assert len(starting) == 1
+        pod = starting[0].name
+        order.append(starting[0].reserved_for)
+    return order
+
+
+async def test_first_come_first_served_within_a_caller(index: RedisIndex) -> None:
+    """Requests of one caller are served in the order in which they came."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    for name in ("r1", "r2", "r3"):
+        await index.claim(request(name))
+    assert await served_in_order(index, "p1", 3) == ["r1", "r2", "r3"]
+
+
+async def test_priority_goes_first_within_a_caller(index: RedisIndex) -> None:
+    """A higher priority is served first, but only among its caller's requests."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    await index.claim(request("a1"))
+    await index.claim(request("a2", priority=5))
+    await index.claim(request("b1", "b"))
+    assert await served_in_order(index, "p1", 3) == ["a2", "b1", "a1"]
+
+
+async def test_a_crowd_does_not_starve_a_single(index: RedisIndex) -> None:
+    """A caller with twenty waiting requests and one with two are served in turn."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    for number in range(20):
+        await index.claim(request(f"a{number}"))
+    for number in range(2):
+        await index.claim(request(f"b{number}", "b"))
+    assert await served_in_order(index, "p1", 5) == ["a0", "b0", "a1", "b1", "a2"]
+
+
+async def test_coming_back_gains_nothing(index: RedisIndex) -> None:
+    """A caller that was just served and asks again does not pass one that has waited meanwhile."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    await index.claim(request("b1", "b"))
+    await index.claim(request("c1", "c"))
+    assert await served_in_order(index, "p1", 1) == ["b1"]
+    await index.claim(request("b2", "b"))
+    await index.claim(request("c2", "c"))
+    assert await served_in_order(index, "pod-b1", 3) == ["c1", "b2", "c2"]
+
+
+async def test_own_pods_within_the_share(index: RedisIndex) -> None:
+    """A caller is handed its own pod past the others for a few grants; then the pod drains and its place is theirs."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "a0")
+    await index.claim(request("b1", "b"))
+    kinds: list[str] = []
+    for number in range(1, 8):
+        await index.claim(request(f"a{number}"))
+        await released(index, f"a{number - 1}")
+        kinds.append((await recycle(index, "p1")).kind)
+        if kinds[-1] == "must_drain":
+            break
+    assert kinds == ["handed_to"] * 5 + ["must_drain"]
+    await index.pod_gone(PodName("p1"), "place_needed")
+    assert isinstance(await index.claim(request("b1", "b")), Provision)
+
+
+async def test_a_newcomer_does_not_overtake(index: RedisIndex) -> None:
+    """While requests stand in line, a newcomer gets no fresh pod, no starting one and no place that they could use."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    await index.claim(request("b1", "b"))
+    await index.set_targets(3, 2, 0)
+    assert isinstance(await index.claim(request("c1", "c")), Wait)
+    assert isinstance(await index.claim(request("b1", "b")), Provision)
+
+
+async def test_a_newcomer_may_reuse_its_own(index: RedisIndex) -> None:
+    """While others stand in line, a caller within its share takes its own idle pod again."""
+    await index.set_targets(2, 2, 0)
+    await warm(index, "p1", "p2")
+    await claimed(index, "z0", "z")
+    await used(index, "a0")
+    await index.claim(request("b1", "b"))
+    assert isinstance(await index.claim(request("a1")), Claimed)
+
+
+async def test_a_ready_pod_goes_to_who_waits_for_its_image(index: RedisIndex) -> None:
+    """A warm pod that becomes ready while requests wait goes to the first that asks for its image."""
+    await index.set_targets(2, 2, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    await index.reserve_warm(PodName("p2"), "base")
+    await index.claim(request("x1", "x"))
+    await index.claim(request("b1", "b", image="other"))
+    await index.release(RequestId("x1"))
+    await index.claim(request("c1", "c"))
+    reply = await ready(index, "p2")
+    assert reply.kind == "handed_to" and reply.request_id == "c1"
+
+
+async def test_the_line_gives_up_at_the_deadline(index: RedisIndex) -> None:
+    """A claim after its deadline is Expired and out of line; it stays so."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    await index.claim(request("r1", wait_timeout_s=0.05))
+
+    async def over() -> bool:
+        return await index.claim(request("r1", wait_timeout_s=60)) == Expired()
+
+    await wait_until(over)
+    assert (await index.counts()).waiting == 0
+    await index.pod_gone(PodName("p1"), "test")
+    assert await index.claim(request("r1")) == Expired()
+
+
+async def test_waits_are_ended_and_woken(index: RedisIndex) -> None:
+    """A wait past its deadline is ended by the sweep, and its worker is told."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    await index.claim(request("r1", wait_timeout_s=0))
+    assert await index.expire(10) == 1
+    assert await index.next_wakes("worker", 1) == ["r1"]
+    assert await index.claim(request("r1")) == Expired()
+
+
+async def test_no_wait_still_gets_what_is_there(index: RedisIndex) -> None:
+    """A claim that will not wait gets a warm pod, and may have one made."""
+    await warm(index, "p1")
+    assert isinstance(await index.claim(request("r1", wait_timeout_s=0)), Claimed)
+    for _ in range(2):
+        assert isinstance(await index.claim(request("r2", "b", wait_timeout_s=0)), Provision)
+
+
+async def test_more_places_serve_more_waiters(index: RedisIndex) -> None:
+    """Raising the ceiling gives its places to the line at once, in order."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    for number in range(4):
+        await index.claim(request(f"a{number}"))
+    await index.set_targets(3, 3, 0)
+    assert await index.next_wakes("worker", 1) == ["a0", "a1"]
+    assert (await index.counts()).waiting == 2
+
+
+async def test_room_is_made_for_who_waits(index: RedisIndex) -> None:
+    """A pod too recently used to be drained when the request came is drained for it by the sweep."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await used(index, "a1")
+    assert isinstance(await index.claim(request("b1", "b")), Wait)
+    await index.expire(10)
+    assert await index.pods(PodState.DRAINING, 10) == []
+    await age(index, "p1", 2)
+    await index.expire(10)
+    assert [pod.name for pod in await index.pods(PodState.DRAINING, 10)] == ["p1"]

@@ -1,0 +1,189 @@
+"""A lost index is rebuilt from the pods' own accounts, once, and nothing is given away meanwhile."""
+
+from typing import Literal
+
+import pytest
+from fixtures.pods import claimed, recycle, released, request, tag_of, warm
+from fixtures.redis import build, keys_of
+
+from emberpool.pool.index.contract import RebuiltPod
+from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.model.claim import Claimed, Closed, Lost, Provision, Rebuilding, Wait
+from emberpool.pool.model.errors import IndexRebuilding
+from emberpool.pool.model.ids import BootId, PodName, PodUid, RequestId
+from emberpool.pool.model.state import PodState
+
+
+def told(
+    name: str,
+    state: Literal["clean", "held", "dirty"],
+    tag: str = "",
+    epoch: int = 0,
+    lease: str = "",
+    hold_s: float = 60,
+) -> RebuiltPod:
+    """What a pod says of itself."""
+    return RebuiltPod(
+        name=PodName(name),
+        uid=PodUid("u"),
+        boot_id=BootId("b"),
+        endpoint=f"unix:/{name}",
+        image="base",
+        state=state,
+        tag=tag,
+        epoch=epoch,
+        lease=lease,
+        hold_s=hold_s,
+    )
+
+
+async def lose(index: RedisIndex) -> None:
+    """What a flush of this pool does."""
+    await index.redis.commands.delete(*await keys_of(index.redis, index))
+
+
+async def rebuilt(index: RedisIndex, *pods: RebuiltPod) -> None:
+    """Rebuild from these accounts, with targets."""
+    assert await index.try_rebuild_lock("w", 30)
+    assert await index.rebuild("w", list(pods))
+    assert await index.set_targets(1, 8, 0)
+
+
+async def test_without_generation_nothing_happens(index: RedisIndex) -> None:
+    """Every transition answers Rebuilding; no pod is started, no record written."""
+    await lose(index)
+    assert await index.claim(request("r1")) == Rebuilding()
+    for call in (
+        index.release(RequestId("r1")),
+        index.end_call(RequestId("r1"), 1),
+        index.begin_recycle(PodName("p")),
+        index.pod_gone(PodName("p"), "x"),
+        index.reserve_warm(PodName("p"), "base"),
+        index.set_targets(9, 9, 0),
+        index.expire(1),
+        index.counts(),
+        index.lease(RequestId("r1")),
+    ):
+        with pytest.raises(IndexRebuilding):
+            await call
+    assert await keys_of(index.redis, index) == []
+
+
+async def test_clean_held_and_dirty(index: RedisIndex) -> None:
+    """clean becomes idle, held becomes leased under its lease id and epoch, dirty stays dirty."""
+    await lose(index)
+    await rebuilt(
+        index,
+        told("fresh", "clean"),
+        told("mine", "clean", tag_of("a"), 7),
+        told("held", "held", tag_of("b"), 5, "r1"),
+        told("bad", "dirty", tag_of("c"), 9),
+    )
+    counts = await index.counts()
+    assert (counts.by_state[PodState.IDLE], counts.idle_fresh, counts.leases) == (2, 1, 1)
+    lease = await claimed(index, "r1", "b", epoch=5)
+    assert (lease.pod.name, lease.epoch, lease.new) == (PodName("held"), 5, False)
+    reuse = await claimed(index, "r2")
+    assert (reuse.pod.name, reuse.epoch) == (PodName("mine"), 8)
+    started = await index.begin_recycle(PodName("bad"))
+    assert started.kind == "recycle_started" and started.epoch == 10
+
+
+async def test_a_restored_lease_is_not_swept_before_its_holder_is_known(index: RedisIndex) -> None:
+    """emberd does not know the holder: until its next call, the lease ends by its hold only."""
+    await lose(index)
+    await rebuilt(index, told("held", "held", tag_of("a"), 5, "r1"))
+    assert await index.quiet_leases(0, 10) == []
+    await claimed(index, "r1", epoch=5)
+    lease = await index.lease(RequestId("r1"))
+    assert lease is not None and lease.holder == request("r1").holder and not lease.detached
+    assert len(await index.quiet_leases(0, 10)) == 1
+
+
+async def test_a_restored_lease_expires_with_the_hold_that_emberd_knew(index: RedisIndex) -> None:
+    """A holder that never comes back loses its pod after the hold."""
+    await lose(index)
+    await rebuilt(index, told("held", "held", tag_of("a"), 5, "r1", hold_s=0))
+    assert await index.expire(10) == 1
+    assert await index.claim(request("r1", epoch=5)) == Lost(reason="hold_expired")
+
+
+async def test_one_lease_has_one_pod(index: RedisIndex) -> None:
+    """If two pods name the same lease, the one opened last has it, the other is dirty."""
+    await lose(index)
+    await rebuilt(index, told("old", "held", tag_of("a"), 3, "r1"), told("new", "held", tag_of("a"), 4, "r1"))
+    assert (await claimed(index, "r1")).pod.name == "new"
+    assert [pod.name for pod in await index.pods(PodState.DIRTY, 10)] == ["old"]
+
+
+async def test_no_pods_for_anyone_before_the_targets(index: RedisIndex) -> None:
+    """The ceiling is zero until targets are set again: nothing is created, and nothing is thrown away."""
+    await lose(index)
+    assert await index.try_rebuild_lock("w", 30)
+    assert await index.rebuild("w", [told("p1", "clean", tag_of("a"), 2)])
+    assert isinstance(await index.claim(request("r1", "b")), Wait)
+    assert await index.retire_idle(10) == []
+    assert isinstance(await index.claim(request("r2")), Claimed)
+    await released(index, "r2")
+    assert (await recycle(index, "p1")).kind == "idle"
+    assert await index.set_targets(1, 2, 0)
+    assert isinstance(await index.claim(request("r1", "b")), Provision)
+
+
+async def test_one_rebuilder(index: RedisIndex) -> None:
+    """The lock has one owner; who has it not, or lost it, writes nothing."""
+    await lose(index)
+    assert await index.try_rebuild_lock("w1", 30)
+    assert not await index.try_rebuild_lock("w2", 30)
+    assert not await index.try_rebuild_lock("w1", 30)
+    assert not await index.rebuild("w2", [told("p1", "clean")])
+    assert await index.claim(request("r1")) == Rebuilding()
+    assert await index.rebuild("w1", [])
+
+
+async def test_no_rebuild_of_what_is_built(index: RedisIndex) -> None:
+    """With a generation there is nothing to rebuild: a second rebuilder does no harm."""
+    await warm(index, "p1")
+    assert not await index.try_rebuild_lock("w", 30)
+    assert not await index.rebuild("w", [])
+    assert isinstance(await index.claim(request("r1")), Claimed)
+
+
+async def test_leftovers_are_dropped(index: RedisIndex) -> None:
+    """What remains of an index that lost only its generation counts for nothing, but tombstones still answer."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0")
+    await index.release(RequestId("r0"))
+    await recycle(index, "p1")
+    await claimed(index, "r1")
+    await index.claim(request("r2", "b"))
+    await index.redis.commands.delete(f"{index.base}generation")
+    await rebuilt(index, told("p9", "clean"))
+    counts = await index.counts()
+    assert (counts.waiting, counts.leases, sum(counts.by_state.values())) == (0, 0, 1)
+    assert await index.claim(request("r0")) == Closed()
+    assert isinstance(await index.claim(request("r2", "b")), Claimed)
+
+
+async def test_many_pods(index: RedisIndex) -> None:
+    """More pods than one page holds are all there afterwards."""
+    await lose(index)
+    await rebuilt(index, *(told(f"p{number}", "clean") for number in range(1_203)))
+    assert (await index.counts()).idle_fresh == 1_203
+
+
+async def test_pools_do_not_meet(index: RedisIndex) -> None:
+    """Another deployment or pool on the same Redis sees nothing of this one (xorbitsai/xagent#1155)."""
+    await warm(index, "p1")
+    other = RedisIndex(index.redis, "other", index.name)
+    await build(other)
+    await used_up(other)
+    assert (await index.counts()).idle_fresh == 1
+    await other.redis.commands.delete(*await keys_of(other.redis, other))
+    assert isinstance(await index.claim(request("r1")), Claimed)
+
+
+async def used_up(index: RedisIndex) -> None:
+    """Nothing is there to be taken."""
+    assert isinstance(await index.claim(request("r1")), Provision)
