@@ -4,12 +4,12 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 from emberpool.pool.client.answers import EmberdState, LeaseProof, Progress, command_result, to_progress
 from emberpool.pool.client.signing import RequestSigner, pod_key
-from emberpool.pool.client.transport import RawAnswer, Transport
+from emberpool.pool.client.transport import LARGE, RawAnswer, Transport
 from emberpool.pool.model.claim import PodAddress
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable, SandboxFileError
@@ -25,9 +25,14 @@ TRANSFER_S = 120.0
 """Seconds for a call that carries a file, or kills and resets."""
 REATTACH_TRIES = 6
 """Lost connections in a row, without an answer between, before a run gives up."""
+CONNECT_TRIES = 2
+"""The same while nothing was ever sent: a new claim moves to another pod sooner."""
 OVERTIME_S = 30.0
 """Seconds past the command's own limit after which no answer is expected any more."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 NO_PROOF = LeaseProof("", 0, "", 0.0)
 
@@ -85,7 +90,7 @@ class EmberdClient:
                 answer = await self._poll(pod, proof, execution_id, command, poll_s, known)
             except PodUnreachable as error:
                 lost, sent = lost + 1, sent or error.sent
-                if lost > REATTACH_TRIES or loop.time() > give_up:
+                if lost > (REATTACH_TRIES if sent else CONNECT_TRIES) or loop.time() > give_up:
                     raise PodUnreachable(pod.name, error.detail, sent) from error
                 await asyncio.sleep(min(2.0, 0.05 * 2**lost))
                 continue
@@ -196,9 +201,11 @@ class EmberdClient:
         """`path`: the file that the call is about, for its error."""
         signer = RequestSigner(self._key(pod.name))
         hold = f"{proof.hold_s:.3f}" if proof.hold_s else ""
-        headers = signer.headers(method, target, body, proof.request_id, proof.epoch, proof.tag, pod.boot_id, hold)
+        signed = (method, target, body, proof.request_id, proof.epoch, proof.tag, pod.boot_id, hold)
+        headers = await _hashed(body, signer.headers, *signed)
         answer = await self._transport.send(pod.name, pod.endpoint, method, target, headers, body, timeout_s)
-        if not signer.accepts(answer.status, answer.body, answer.headers.get("x-ember-mac", "")):
+        mac = answer.headers.get("x-ember-mac", "")
+        if not await _hashed(answer.body, signer.accepts, answer.status, answer.body, mac):
             raise PodUnreachable(pod.name, f"answered {answer.status} without a valid signature")
         if answer.status != 200:
             raise _error(pod, answer, path)
@@ -209,6 +216,13 @@ class EmberdClient:
         if key is None:
             key = self._keys[name] = pod_key(self._pool_key, name)
         return key
+
+
+async def _hashed(body: bytes, hash_it: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `hash_it`, in a thread if `body` is large."""
+    if len(body) < LARGE:
+        return hash_it(*args, **kwargs)
+    return await asyncio.to_thread(hash_it, *args, **kwargs)
 
 
 def _path(path: str) -> bytes:

@@ -1,6 +1,7 @@
 """Kept-alive HTTP connections to many emberds, over TCP or unix sockets."""
 
 import asyncio
+import io
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from emberpool.pool.model.errors import InvalidInput, PodUnreachable
 CONNECT_S = 5.0
 KEEP_ALIVE_S = 60.0
 """Shorter than emberd's own, so that no request is sent into a connection that it is just closing."""
+LARGE = 256 * 1024
+"""Bytes from which on a body is worth a thread or pieces."""
 SESSIONS_KEPT = 1024
 """Endpoints with open connections; the longest unused is closed first."""
 
@@ -49,7 +52,7 @@ class Transport:
         session, url = self._session(endpoint), URL(_origin(endpoint) + target, encoded=True)
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         try:
-            async with session.request(method, url, headers=headers, data=body, timeout=timeout) as response:
+            async with session.request(method, url, headers=headers, data=_body(body), timeout=timeout) as response:
                 answer = await response.read()
                 named = {name.lower(): value for name, value in response.headers.items()}
                 return RawAnswer(response.status, answer, named)
@@ -76,6 +79,11 @@ def _connector(endpoint: str) -> aiohttp.BaseConnector:
     if endpoint.startswith("unix:"):
         return aiohttp.UnixConnector(endpoint.removeprefix("unix:"), limit=0, keepalive_timeout=KEEP_ALIVE_S)
     return aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S)
+
+
+def _body(body: bytes) -> bytes | io.BytesIO:
+    """A large body is written in pieces, so that the event loop is not held up."""
+    return body if len(body) < LARGE else io.BytesIO(body)
 
 
 def _origin(endpoint: str) -> str:

@@ -47,7 +47,7 @@ class Execution:
         self._reason: Optional[str] = None
         self._result: Optional[Dict[str, Any]] = None
         self._status: Optional[int] = None
-        self._left, self._swept = True, False
+        self._left = True
         self.stdout, self.stderr = Capture(request.output_limit), Capture(request.output_limit)
         self._began = False
         self._open(room)
@@ -65,8 +65,8 @@ class Execution:
             if self._result is None and self._reason is None:
                 self._reason = reason
             pid = self.pid
-        if pid is not None and tree.end_below([pid]):
-            self._swept = True
+        if pid is not None:
+            tree.end_below([pid])
 
     @property
     def running(self) -> bool:
@@ -148,10 +148,15 @@ class Execution:
             else:
                 self.kill("timed_out")
                 deadline, killed = time.monotonic() + AFTER_KILL_S, True
-        deadline = time.monotonic() + DRAIN_S
-        while loop.output_open and time.monotonic() < deadline:
-            if not self._step(loop, deadline - time.monotonic()) and not loop.tree_lives:
-                break
+        self._drain(loop)
+
+    def _drain(self, loop: "_Loop") -> None:
+        """Read what is left. A killed tree is awaited to its last process; survivors of an end by itself are not."""
+        deadline = time.monotonic() + (DRAIN_S if self._reason is None else AFTER_KILL_S)
+        while loop.output_open or (loop.tree_lives and self._reason is not None):
+            left = deadline - time.monotonic()
+            if left <= 0 or (not self._step(loop, left) and not loop.tree_lives):
+                return
 
     def _step(self, loop: "_Loop", wait_s: Optional[float]) -> bool:
         """Handle what is ready within `wait_s`; False if nothing was."""
@@ -198,7 +203,7 @@ class Execution:
             "stdout_bytes": self.stdout.total,
             "stderr_bytes": self.stderr.total,
             "truncated": self.stdout.truncated or self.stderr.truncated,
-            "survivors": self._left and not self._swept,
+            "survivors": self._left,
             "duration_s": round(self.elapsed_s, 6),
         }
 

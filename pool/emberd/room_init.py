@@ -86,7 +86,7 @@ class _Init:
             if message["do"] == "run":
                 shim.run(message, fds, self._spec.limits)
             else:
-                roomfiles.serve(socket.socket(fileno=fds[0]), message)
+                roomfiles.serve(socket.socket(fileno=fds[0]), message, self._spec.limits)
         finally:
             os._exit(1)
 

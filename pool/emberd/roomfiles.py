@@ -12,6 +12,7 @@ import stat
 from typing import Any, Dict, NoReturn
 
 from emberpool.pool.emberd import channel
+from emberpool.pool.emberd.config import Limits
 
 PIECE = 256 * 1024
 
@@ -22,13 +23,13 @@ class _Refused(Exception):
         self.word, self.detail = word, detail
 
 
-def serve(sock: socket.socket, message: Dict[str, Any]) -> None:
+def serve(sock: socket.socket, message: Dict[str, Any], limits: Limits) -> None:
     """Do one call and exit. Answers a message with `error` or the call's own fields, then a file's bytes follow."""
     try:
         if message["do"] == "get":
             _get(sock, message)
         else:
-            _put(sock, message)
+            _put(sock, message, limits)
     except _Refused as refusal:
         channel.send(sock, {"error": refusal.word, "detail": refusal.detail})
     except OSError as error:
@@ -68,7 +69,10 @@ def _get(sock: socket.socket, message: Dict[str, Any]) -> None:
         count -= len(piece)
 
 
-def _put(sock: socket.socket, message: Dict[str, Any]) -> None:
+def _put(sock: socket.socket, message: Dict[str, Any], limits: Limits) -> None:
+    most = limits.file_mb * 1024 * 1024
+    if message["size"] > most:
+        raise _Refused("too_large", f"{message['size']} bytes, the limit is {most}")
     path = os.path.realpath(channel.encoded(message["path"]))
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)

@@ -138,8 +138,8 @@ class _Zygote:
             os._exit(status)
 
     def _end(self, pid: int) -> bool:
-        """Kill an init and wait until it is reaped. With namespaces the kernel has reaped all below it by then; in plain
-        mode that is swept, and what a killed init left to us as well."""
+        """Kill an init and wait until it is reaped. With namespaces the kernel has reaped all below it by then;
+        in plain mode that is swept, and what a killed init left to us as well."""
         if pid not in self._inits:
             return True
         plain = self._spec.mode == "plain"
