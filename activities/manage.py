@@ -8,6 +8,7 @@ from temporalio import activity
 
 from emberpool.activities import names
 from emberpool.activities.errors import translated
+from emberpool.activities.execution import execution_id
 from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import (
     Nothing,
@@ -75,12 +76,16 @@ class Managing:
 
     @activity.defn(name=names.PROVISION_WARM)
     async def provision_warm(self, call: WarmInput) -> WarmOutput:
-        """Create up to `count` pods for the warm target, as far as the ceiling allows."""
+        """Create up to `count` pods for the warm target, as far as the ceiling allows.
+
+        The names come from the activity's id, so that a retry goes on with the pods of the attempt before.
+        """
         with translated():
             pool = self._pools.get(call.profile)
             image = pool.profile.base_image
             async with heartbeating(self._pools.heartbeat_s, lambda: None):
-                reserved = [await pool.index.reserve_warm(pool.new_pod_name(), image) for _ in range(call.count)]
+                chosen = [pool.pod_name(f"{execution_id()}/{number}") for number in range(call.count)]
+                reserved = [await pool.index.reserve_warm(name, image) for name in chosen]
                 pods = [one.pod for one in reserved if isinstance(one, Reserved)]
                 failures = await asyncio.gather(*[start_warm(pool, name, image) for name in pods])
             bad = [failure for failure in failures if failure]

@@ -1,5 +1,6 @@
 """The pools that a worker serves, and what every activity needs to reach them. Built and closed by the worker."""
 
+import hashlib
 import logging
 import uuid
 from collections.abc import Iterable
@@ -58,16 +59,16 @@ class Pool:
                 epoch=ref.epoch,
                 call_limit_s=call_limit_s,
                 waker=self.line.waker,
-                new_pod=self.new_pod_name(),
+                new_pod=self.pod_name(uuid.uuid4().hex),
             )
         )
         if isinstance(reply, Rebuilding):
             await rebuild(self)
         return reply
 
-    def new_pod_name(self) -> PodName:
-        """A name for a pod that was never used before."""
-        return PodName(f"{self.profile.name}-{uuid.uuid4().hex[:10]}")
+    def pod_name(self, seed: str) -> PodName:
+        """The pod name that belongs to `seed`, which must never be used for two pods."""
+        return PodName(f"{self.profile.name}-{hashlib.sha256(seed.encode()).hexdigest()[:10]}")
 
 
 class Pools:

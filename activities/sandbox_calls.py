@@ -9,6 +9,7 @@ from temporalio import activity
 from emberpool.activities import names
 from emberpool.activities.calls import OpenCall, on_pod
 from emberpool.activities.errors import translated
+from emberpool.activities.execution import execution_id
 from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import (
     AdoptInput,
@@ -28,7 +29,6 @@ from emberpool.activities.sweep import release_if_closed
 from emberpool.pool.client import emberd_client
 from emberpool.pool.model.command import CommandResult, Outcome
 from emberpool.pool.model.errors import SandboxLost
-from emberpool.pool.model.ids import ExecutionId
 
 log = logging.getLogger(__name__)
 
@@ -168,10 +168,3 @@ class SandboxCalls:
         pool = self._pools.get(call.ref.spec.profile)
         answer = await on_pod(pool, call.ref, FILE_CALL_S, do)
         return CallOutput(step=answer.step, lease=answer.lease, first_scheduled=answer.first_scheduled)
-
-
-def execution_id() -> ExecutionId:
-    """One per scheduled activity, the same in every attempt, unique after continue-as-new too."""
-    info = activity.info()
-    owner = f"{info.workflow_id}/{info.workflow_run_id}" if info.workflow_id else f"-/{info.activity_run_id}"
-    return ExecutionId(f"{info.namespace}/{owner}/{info.activity_id}")

@@ -15,7 +15,7 @@ from emberpool.activities.models import TendInput, TendOutput
 from emberpool.activities.pools import Pool, Pools
 from emberpool.activities.rebuild import rebuild
 from emberpool.activities.recycle import delete, recycle
-from emberpool.activities.start import READY_S, start_warm
+from emberpool.activities.start import start_warm
 from emberpool.activities.sweep import sweep_lease
 from emberpool.pool.model.errors import EmberpoolError, IndexRebuilding, PoolUnavailable
 from emberpool.pool.model.ids import PodName
@@ -33,8 +33,8 @@ PAGE = 100
 """Pods or leases looked at in one round of each kind."""
 GRACE_S = 1.0
 """A dirty pod is left for this long to the workflow that is releasing it; after that nobody else comes."""
-STARTING_S = READY_S + 60.0
-"""A starting pod that is older has lost whoever was creating it."""
+ORPHAN_S = 15.0
+"""A starting pod that is older is looked after here too, in case whoever creates it has died: both may."""
 
 
 class Tending:
@@ -49,11 +49,10 @@ class Tending:
         with translated():
             pool = self._pools.get(call.profile)
             tender = Tender(pool, self._pools.sweep_quiet_s)
-            async with heartbeating(self._pools.heartbeat_s, lambda: tender.done):
-                async with asyncio.TaskGroup() as group:
-                    watcher = group.create_task(tender.watch())
-                    await tender.rounds(time.monotonic() + STAY_S)
-                    watcher.cancel()
+            async with heartbeating(self._pools.heartbeat_s, lambda: tender.done), asyncio.TaskGroup() as group:
+                watcher = group.create_task(tender.watch())
+                await tender.rounds(group, time.monotonic() + STAY_S)
+                watcher.cancel()
             return tender.done
 
 
@@ -63,13 +62,15 @@ class Tender:
     def __init__(self, pool: Pool, sweep_quiet_s: float) -> None:
         self._pool = pool
         self._sweep_quiet_s = sweep_quiet_s
+        self._starting: set[PodName] = set()
         self.done = TendOutput()
 
-    async def rounds(self, until: float) -> None:
+    async def rounds(self, group: asyncio.TaskGroup, until: float) -> None:
         """Go round until the time is over. Trouble with Redis or the provider ends a round, not the stay."""
         while time.monotonic() < until:
             try:
                 await self.round()
+                await self._adopt(group)
                 await self._pool.index.next_chores(ROUND_S)
             except IndexRebuilding:
                 await self._quietly(lambda: rebuild(self._pool))
@@ -88,11 +89,22 @@ class Tender:
             await self._recycle(pod.name)  # the index gives it out again only after 30 s
         for pod in await index.pods(PodState.DRAINING, PAGE):
             await self._delete(pod.name, pod.reason or "draining")
-        for pod in await index.pods(PodState.STARTING, PAGE, older_than_s=STARTING_S):
-            await start_warm(self._pool, pod.name, pod.image)
         for lease in await index.quiet_leases(self._sweep_quiet_s, PAGE):
             if await sweep_lease(self._pool, lease.request_id, lease.holder):
                 self._count(swept=1)
+
+    async def _adopt(self, group: asyncio.TaskGroup) -> None:
+        """Bring up starting pods whose creator may have died, beside the rounds: a pod may take minutes."""
+        for pod in await self._pool.index.pods(PodState.STARTING, PAGE, older_than_s=ORPHAN_S):
+            if pod.name not in self._starting:
+                self._starting.add(pod.name)
+                group.create_task(self._start(pod.name, pod.image))
+
+    async def _start(self, name: PodName, image: str) -> None:
+        try:
+            await self._quietly(lambda: start_warm(self._pool, name, image))
+        finally:
+            self._starting.discard(name)
 
     async def watch(self) -> None:
         """Tell the index of pods that ended. Starts anew after trouble with the provider."""
@@ -126,7 +138,7 @@ class Tender:
         try:
             await act()
         except EmberpoolError as error:
-            log.warning("rebuilding %s: %s", self._pool.profile.name, error)
+            log.warning("tending %s: %s", self._pool.profile.name, error)
 
     def _count(self, recycled: int = 0, deleted: int = 0, expired: int = 0, swept: int = 0) -> None:
         self.done = TendOutput(

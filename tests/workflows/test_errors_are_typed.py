@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from fixtures.processes import runs
 from fixtures.stack import Site, running_site, site_settings
 from fixtures.waiting import wait_until
 from scenarios.flows import Commands, Typed, TypedTwice
@@ -75,15 +76,15 @@ async def test_a_lost_sandbox_says_why(small: Site) -> None:
     provider = LocalProvider(SMALL, small.settings.supervisor_socket, small.settings.deployment)
     handle = await small.client.start_workflow(
         Typed.run,
-        small.plan(commands=("sleep 60",)),
+        small.plan(commands=("sleep 6161",)),
         id=f"lost-{uuid.uuid4().hex[:8]}",
         task_queue=small.queue,
     )
 
-    async def leased() -> bool:
-        return bool(await small.index.pods(PodState.LEASED, 1))
+    async def running() -> bool:
+        return runs("sleep 6161")
 
-    await wait_until(leased)
+    await wait_until(running)
     pod = (await small.index.pods(PodState.LEASED, 1))[0]
     seen = await provider.look_up(pod.name)
     await provider.aclose()
