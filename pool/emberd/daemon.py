@@ -58,6 +58,8 @@ def _start(zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str]":
         reason = None if config.allow_host_root else guard.reason_to_refuse()
         if reason is not None:
             raise _NotReady(EXIT_REFUSED, reason)
+        if config.room.mode == "namespaces":
+            guard.forbid_user_namespaces()
         return _serve(config, zygote_socket, zygote_pid)
     except BadConfig as error:
         raise _NotReady(EXIT_REFUSED, str(error)) from error

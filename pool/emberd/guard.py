@@ -15,6 +15,21 @@ def reason_to_refuse() -> Optional[str]:
     return judge(ranges, kernel.effective_capabilities(), os.geteuid())
 
 
+def forbid_user_namespaces() -> None:
+    """Let no process of this pod make a user namespace, in which it would hold every capability again.
+
+    Where /proc/sys is read-only, that is the container runtime's business.
+    """
+    with open("/proc/self/uid_map") as lines:
+        if [_range(line) for line in lines] == [(0, 0, _ALL)]:
+            return  # it would hold for the whole host
+    try:
+        with open("/proc/sys/user/max_user_namespaces", "w") as file:
+            file.write("0")
+    except OSError:
+        return
+
+
 def judge(ranges: List[Tuple[int, int, int]], capabilities: int, uid: int) -> Optional[str]:
     """`ranges`: (inside, outside, length) of /proc/self/uid_map.
 

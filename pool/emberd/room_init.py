@@ -13,6 +13,11 @@ from typing import Any, Dict, List, Optional, Set
 from emberpool.pool.emberd import channel, kernel, roomfiles, roomroot, shim, tree
 from emberpool.pool.emberd.config import RoomSpec
 
+OWN_TASKS = 64
+"""Room for emberd's own threads and processes, which have the same user as jobs."""
+DRIFT = 256
+"""Room for what the user of a plain pod starts elsewhere during a lease."""
+
 
 def serve(sock: socket.socket, folder: str, spec: RoomSpec) -> None:
     """Build the room in `folder` and serve `sock` until emberd is gone. The first message tells how it went."""
@@ -48,6 +53,9 @@ def _namespace(kind: str) -> int:
 class _Init:
     def __init__(self, sock: socket.socket, home: roomroot.Home, spec: RoomSpec) -> None:
         self._sock, self._home, self._spec = sock, home, spec
+        self._other_tasks = OWN_TASKS
+        if spec.mode == "plain":  # there the user is shared with whatever else it runs on this host
+            self._other_tasks = tree.tasks_of_user() + OWN_TASKS + DRIFT
         self._own: Set[int] = set()
         """Shims and file workers; any other child is an orphan."""
 
@@ -84,7 +92,7 @@ class _Init:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._sock.close()
             if message["do"] == "run":
-                shim.run(message, fds, self._spec.limits)
+                shim.run(message, fds, self._spec.limits, self._other_tasks)
             else:
                 roomfiles.serve(socket.socket(fileno=fds[0]), message, self._spec.limits)
         finally:

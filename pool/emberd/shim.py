@@ -9,24 +9,24 @@ import os
 import resource
 import socket
 import subprocess
-from typing import Any, Dict, List
+from typing import Any, Dict, List, NoReturn
 
 from emberpool.pool.emberd import channel, kernel
 from emberpool.pool.emberd.config import Limits
 
-OWN_PROCESSES = 64
-"""Threads and processes of emberd and of the room's own, which share the user and so count under its limit."""
 
+def run(message: Dict[str, Any], fds: List[int], limits: Limits, other_tasks: int) -> NoReturn:
+    """`fds`: stdin, stdout, stderr, status. A byte on status tells our PID, messages follow.
 
-def run(message: Dict[str, Any], fds: List[int], limits: Limits) -> None:
-    """Never returns. `fds`: stdin, stdout, stderr, status. A byte on status tells our PID, messages follow."""
+    `other_tasks`: processes and threads of the same user that are no job's, and so come on top of the limit.
+    """
     stdin, stdout, stderr, status_fd = fds
     status = socket.socket(fileno=status_fd)
     os.setsid()
     kernel.set_subreaper()
     status.sendall(b"!")
     try:
-        _limit(limits)
+        _limit(limits, other_tasks)
         process = subprocess.Popen(
             [channel.encoded(part) for part in message["argv"]],
             stdin=stdin,
@@ -46,7 +46,7 @@ def run(message: Dict[str, Any], fds: List[int], limits: Limits) -> None:
     _watch(process.pid, status)
 
 
-def _watch(foreground: int, status: socket.socket) -> None:
+def _watch(foreground: int, status: socket.socket) -> NoReturn:
     while True:
         try:
             pid, code = os.waitpid(-1, 0)
@@ -69,11 +69,11 @@ def _any_left() -> bool:
             return False
 
 
-def _limit(limits: Limits) -> None:
+def _limit(limits: Limits, other_tasks: int) -> None:
     mega = 1024 * 1024
     for kind, value in (
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NPROC, limits.pids + OWN_PROCESSES),
+        (resource.RLIMIT_NPROC, limits.pids + other_tasks),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_FSIZE, limits.file_mb * mega),
     ):

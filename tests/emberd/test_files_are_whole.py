@@ -13,7 +13,7 @@ from emberpool.pool.model.rollout import TextFile
 
 @pytest.mark.parametrize("size", [0, 1, 6, 95 * 1024, 97 * 1024, 1024 * 1024, 20 * 1024 * 1024])
 async def test_any_size_arrives(lease: Lease, size: int) -> None:
-    """Content never travels in an argument (truefoundry/trueforge#416), and comes back as bytes (labring/FastGPT#7433)."""
+    """Content travels in no argument (truefoundry/trueforge#416) and comes back as bytes (labring/FastGPT#7433)."""
     data = random.Random(size).randbytes(size)
     await lease.write("data.bin", data)
     told = (await lease.sh("sha256sum < data.bin; stat -c %s data.bin")).text.split()

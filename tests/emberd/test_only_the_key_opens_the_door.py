@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -18,9 +19,11 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 @pytest.fixture
-def tcp(emberds: Starter) -> EmberdProcess:
+def tcp(emberds: Starter) -> Iterator[EmberdProcess]:
     """An emberd on TCP."""
-    return emberds.start("plain", listen="http://127.0.0.1:0")
+    started = emberds.start("plain", listen="http://127.0.0.1:0")
+    yield started
+    started.stop()
 
 
 async def raw(emberd: EmberdProcess, method: str, target: str, headers: dict[str, str], body: bytes = b"") -> Answer:

@@ -1,11 +1,13 @@
 """emberd itself decides who may use the pod: an index that errs costs a retry, never isolation."""
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from fixtures.emberd import EmberdProcess, Lease, Starter, new_id, open_lease, reset
+from fixtures.emberd import POOL_KEY, EmberdProcess, Lease, Starter, new_id, open_lease, reset
 
-from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.client.emberd_client import EmberdClient, pod_key
 from emberpool.pool.model.command import Command
 from emberpool.pool.model.errors import PodRefused
 
@@ -13,9 +15,11 @@ TRUE = Command(argv=("true",))
 
 
 @pytest.fixture
-def emberd(emberds: Starter) -> EmberdProcess:
+def emberd(emberds: Starter) -> Iterator[EmberdProcess]:
     """An emberd of the test's own."""
-    return emberds.start("plain")
+    started = emberds.start("plain")
+    yield started
+    started.stop()
 
 
 async def refusal(lease: Lease, **changes: object) -> str:
@@ -60,9 +64,7 @@ async def test_a_used_pod_serves_its_own_tag_only(emberd: EmberdProcess, emberd_
 
 
 async def test_a_fence_ends_the_lease_and_what_runs(lease: Lease) -> None:
-    """Nothing of a job runs on, waiting callers learn that the lease is over, and only a recycle opens the pod again."""
-    import asyncio
-
+    """Nothing of a job runs on, waiting callers learn that it is over, and only a recycle opens the pod again."""
     command = Command(shell="touch up; while :; do echo x >> f; sleep 0.01; done")
     running = asyncio.ensure_future(lease.client.run(lease.pod, lease.proof, new_id(), command))
     await lease.sh("until [ -e up ]; do sleep 0.02; done")
@@ -135,8 +137,4 @@ async def test_a_restart_while_held_is_dirty(emberds: Starter, emberd_client: Em
 
 def key_of(emberd: EmberdProcess) -> str:
     """The key in hex that this emberd was started with."""
-    from fixtures.emberd import POOL_KEY
-
-    from emberpool.pool.client.emberd_client import pod_key
-
     return pod_key(POOL_KEY, emberd.address.name).hex()

@@ -1,0 +1,182 @@
+"""A reset ends everything a job has left, and proves it: a leftover of any kind makes its check false."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from fixtures.emberd import EmberdProcess, Lease, Starter, open_lease, reset
+from fixtures.processes import descendants, wait_until
+
+from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.model.recycle import Attestation, RecycleTier
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="planting something in a pod from outside takes root")
+
+LEAVE = """
+setsid sleep 70 >/dev/null 2>&1 &
+(setsid sh -c 'sleep 71 & sleep 72' &) >/dev/null 2>&1
+echo x > f; echo x > "$HOME/g"; echo x > "$TMPDIR/h"; mkdir -p closed/deep; echo x > closed/deep/f; chmod 0 closed
+"""
+
+
+async def test_what_a_job_left_is_gone(lease: Lease) -> None:
+    """Files, closed folders and processes that left their session: the next lease finds none."""
+    assert (await lease.sh(LEAVE)).ok
+    await reset(lease)
+    following = open_lease(lease.emberd, lease.client)
+    assert (await following.sh('ls -A . "$HOME" "$TMPDIR" | grep -v : | tr -d "\\n"')).stdout == b""
+    below = descendants(lease.emberd.process.pid)
+    assert not [pid for pid in below if b"sleep\x007" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    wait_until(lambda: not any((lease.emberd.scratch / "trash").iterdir()))
+
+
+async def test_rooms_are_reset_by_ending_them(room_lease: Lease) -> None:
+    """Listeners and shared memory end with the room too; tier and every check are told."""
+    listen = "import socket,time; s=socket.create_server(('127.0.0.1',8123)); u=socket.socket(1); u.bind('\\0a'); "
+    await room_lease.sh(f'(setsid python3 -c "{listen} print(1, flush=True); time.sleep(60)" > up &) ; ipcmk -M 4096')
+    assert (await room_lease.sh("until [ -s up ]; do sleep 0.02; done; echo x > /dev/shm/f")).ok
+    emberd = room_lease.emberd
+    emberd.epoch += 1
+    await room_lease.client.fence(room_lease.pod, emberd.epoch)
+    attestation = await room_lease.client.recycle(room_lease.pod, emberd.epoch)
+    assert attestation.tier is RecycleTier.ROOM and attestation.holds
+    assert set(attestation.checks) == {"processes", "listeners", "scratch", "shared_memory"}
+    following = open_lease(emberd, room_lease.client)
+    assert (await following.sh("ls -A /dev/shm; ipcs -m | grep -c 0x; true")).stdout == b"0\n"
+
+
+async def test_many_files_do_not_hold_the_reset_up(room_lease: Lease) -> None:
+    """The used upper layer is renamed aside and deleted behind."""
+    await room_lease.run("python3", "-c", "for i in range(20000): open(f'f{i}', 'w').close()")
+    emberd = room_lease.emberd
+    emberd.epoch += 1
+    await room_lease.client.fence(room_lease.pod, emberd.epoch)
+    attestation = await room_lease.client.recycle(room_lease.pod, emberd.epoch)
+    assert attestation.holds and attestation.duration_ms < 2000
+    wait_until(lambda: not any((emberd.scratch / "trash").iterdir()), 60)
+
+
+@pytest.fixture
+def pod(emberds: Starter) -> Iterator[EmberdProcess]:
+    """A pod with rooms of the test's own, its spare room ready."""
+    started = emberds.start("namespaces")
+    wait_until(
+        lambda: len(room_inits(started)) == 2 and len(list((started.scratch / "rooms").glob("*/upper/work"))) == 2
+    )
+    yield started
+    started.stop()
+
+
+def zygote_of(pod: EmberdProcess) -> int:
+    """bwrap's child is emberd, emberd's child the zygote."""
+    return only_child(only_child(pod.process.pid))
+
+
+def room_inits(pod: EmberdProcess) -> list[int]:
+    """Host PIDs of the rooms' first processes, oldest first."""
+    return sorted(children(zygote_of(pod)))
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def only_child(pid: int) -> int:
+    (child,) = children(pid)
+    return child
+
+
+@contextmanager
+def planted(target: int, spaces: str, *command: str) -> Iterator[None]:
+    """A process of the test's own inside namespaces of `target`, that has printed a line and lives on."""
+    argv = ["nsenter", "-t", str(target), *spaces.split(), *command]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == b"up\n"
+        yield
+        process.stdin.close()
+
+
+def listening(make: str) -> tuple[str, ...]:
+    """A Python that opens a socket, says so, and holds it until its input closes."""
+    return (sys.executable, "-c", f"import socket,sys; {make}; print('up', flush=True); sys.stdin.read()")
+
+
+async def used_and_reset(pod: EmberdProcess, client: EmberdClient) -> Attestation:
+    """Use the pod once, then fence and recycle it."""
+    lease = open_lease(pod, client)
+    await lease.sh("echo x > f")
+    pod.epoch += 1
+    await client.fence(pod.address, pod.epoch)
+    return await client.recycle(pod.address, pod.epoch)
+
+
+async def assert_refused(pod: EmberdProcess, client: EmberdClient, check: str) -> None:
+    """Exactly this check fails, and the pod stays dirty."""
+    attestation = await used_and_reset(pod, client)
+    assert [name for name, held in attestation.checks.items() if not held] == [check]
+    assert not attestation.holds
+    state = await client.state(pod.address.name, pod.address.endpoint)
+    assert state.state == "dirty" and (pod.folder / "state" / "state.json").exists()
+
+
+@needs_root
+async def test_a_process_left_in_the_pod_is_found(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """Even one that no room ever held."""
+    with planted(only_child(pod.process.pid), "--pid", "sh", "-c", "echo up; cat"):
+        await assert_refused(pod, emberd_client, "processes")
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "make",
+    [
+        "s = socket.create_server(('127.0.0.1', 8123))",
+        "s = socket.create_server(('::1', 8123), family=socket.AF_INET6)",
+        "s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.1', 8123))",
+        "s = socket.socket(socket.AF_UNIX); s.bind('\\0left'); s.listen()",
+    ],
+)
+async def test_a_listener_left_in_the_pod_is_found(pod: EmberdProcess, emberd_client: EmberdClient, make: str) -> None:
+    """TCP, UDP and abstract unix sockets."""
+    with planted(only_child(pod.process.pid), "--net", *listening(make)):
+        await assert_refused(pod, emberd_client, "listeners")
+
+
+@needs_root
+@pytest.mark.parametrize("where", ["work/left", "home/left", "tmp/.left"])
+async def test_a_file_in_the_next_room_is_found(pod: EmberdProcess, emberd_client: EmberdClient, where: str) -> None:
+    """The next lease must start with empty folders."""
+    newest = max((pod.scratch / "rooms").iterdir(), key=lambda folder: int(folder.name))
+    (newest / "upper" / where).write_text("x")
+    await assert_refused(pod, emberd_client, "scratch")
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("spaces", "command"),
+    [
+        ("--mount", "echo x > /dev/shm/left"),
+        ("--ipc", "ipcmk -M 4096 > /dev/null"),
+        ("--ipc", "ipcmk -S 1 > /dev/null"),
+    ],
+)
+async def test_shared_memory_in_the_next_room_is_found(
+    pod: EmberdProcess, emberd_client: EmberdClient, spaces: str, command: str
+) -> None:
+    """Files in /dev/shm and System V objects."""
+    newest = room_inits(pod)[-1]
+    subprocess.run(["nsenter", "-t", str(newest), spaces, "sh", "-c", command], check=True)
+    await assert_refused(pod, emberd_client, "shared_memory")
+
+
+async def test_a_clean_pod_is_found_clean(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """Without a leftover every check holds, time after time, and uses are counted."""
+    for use in range(1, 6):
+        attestation = await used_and_reset(pod, emberd_client)
+        assert attestation.holds and attestation.uses == use
+    assert not (pod.folder / "state" / "state.json").exists()

@@ -1,0 +1,83 @@
+"""A job cannot take more memory, processes or files than its pod has, and emberd answers all the while."""
+
+import asyncio
+
+from fixtures.emberd import Lease, new_id, reset
+from fixtures.waiting import wait_until
+
+from emberpool.pool.model.command import Command, Outcome
+
+EAT = "import time\nblocks = []\nwhile True:\n    blocks.append(bytearray(8 << 20)); time.sleep(0.005)"
+
+
+async def test_too_much_memory_ends_as_oom_killed(lease: Lease) -> None:
+    """Told apart from a time-out and from any other signal; output until then is kept."""
+    result = await lease.sh(f'echo before; python3 -c "{EAT}"', time_limit_s=30)
+    assert (result.outcome, result.exit_code, result.signal) == (Outcome.OOM_KILLED, None, 9)
+    assert result.stdout == b"before\n"
+    assert (await lease.sh("echo after")).stdout == b"after\n"
+
+
+async def test_the_largest_execution_is_the_one_that_ends(lease: Lease) -> None:
+    """A small one beside it goes on."""
+    small = Command(shell="until [ -e go ]; do sleep 0.05; done; echo fine")
+    running = asyncio.ensure_future(lease.client.run(lease.pod, lease.proof, new_id(), small))
+    assert (await lease.run("python3", "-c", EAT, time_limit_s=30)).outcome is Outcome.OOM_KILLED
+    await lease.write("go", b"")
+    assert (await running).stdout == b"fine\n"
+
+
+async def test_shared_mappings_count_too(lease: Lease) -> None:
+    """Memory that is shared between a job's processes is the pod's memory all the same."""
+    text = "import mmap, time; m = mmap.mmap(-1, 300 << 20); m.write(b'x' * (300 << 20)); time.sleep(20)"
+    assert (await lease.run("python3", "-c", text, time_limit_s=15)).outcome is Outcome.OOM_KILLED
+
+
+async def test_a_fork_bomb_harms_nobody(room_lease: Lease) -> None:
+    """emberd answers, the bomb ends by its time limit, and the pod is reset and used again (NVIDIA/NemoClaw#809)."""
+    bomb = asyncio.ensure_future(room_lease.sh("b() { b | b & }; b; b; sleep 30", time_limit_s=1.5, output_limit=100))
+    state = await room_lease.client.state(room_lease.pod.name, room_lease.pod.endpoint)
+    assert state.pod == room_lease.pod.name
+    result = await bomb
+    assert result.duration_s < 15
+    await reset(room_lease)
+
+
+async def test_threads_are_limited(lease: Lease) -> None:
+    """The job fails with EAGAIN at its limit."""
+    text = (
+        "import threading, time\n"
+        "n = 0\n"
+        "try:\n"
+        "    while n < 5000: threading.Thread(target=time.sleep, args=(20,), daemon=True).start(); n += 1\n"
+        "except RuntimeError: pass\n"
+        "print(n, flush=True); import os; os._exit(0)"
+    )
+    result = await lease.run("python3", "-c", text, time_limit_s=30)
+    most = 130 if lease.emberd.mode == "namespaces" else 4000
+    assert 10 < int(result.text) < most
+
+
+async def test_open_files_and_file_size_are_limited(lease: Lease) -> None:
+    """The profile's limits are the job's, and it dumps no core."""
+    assert (await lease.sh("ulimit -n; ulimit -c")).text.split() == ["256", "0"]
+    result = await lease.sh("head -c 40M /dev/zero > f; stat -c %s f")
+    assert int(result.text.split()[-1]) <= 32 * 1024 * 1024
+
+
+async def test_endless_output_costs_no_memory(lease: Lease) -> None:
+    """emberd keeps the head and the tail of `yes` and no more (modelscope/evalscope#1688)."""
+    result = await lease.sh("yes ''", time_limit_s=1, output_limit=1000)
+    assert result.outcome is Outcome.TIMED_OUT and len(result.stdout) < 1100
+    assert result.stdout_bytes > 1_000_000
+
+
+async def test_a_survivor_that_eats_memory_is_ended(lease: Lease) -> None:
+    """Background processes are watched as long as they live."""
+    result = await lease.run("sh", "-c", 'python3 -c "$1" >/dev/null 2>&1 & echo $! > pid', "sh", EAT)
+    assert result.survivors
+
+    async def ended() -> bool:
+        return not (await lease.sh("kill -0 $(cat pid) 2>/dev/null")).ok
+
+    await wait_until(ended, 20)
