@@ -87,10 +87,7 @@ class EmbeddedStack:
             folder = running.enter_context(StackFolder(self.options.data_dir))
             self.run_dir, self.data_dir = folder.run_dir, folder.data_dir
             await self._check_host()
-            await self._start_temporal(running)
-            redis_url = await self._start_redis(running)
-            socket_path = await self._start_supervisor(running, folder)
-            self.settings = self._settings(redis_url, folder.key_file, socket_path)
+            self.settings = await self._start_servers(running, folder)
             await self._start_workers(running)
             self._running = running.pop_all()
         return self
@@ -136,6 +133,18 @@ class EmbeddedStack:
         host = await asyncio.to_thread(inspect_host)
         if host.isolation is None:
             raise StackError("local pods", host.why, "run `emberpool doctor` for what was tried")
+
+    async def _start_servers(self, running: AsyncExitStack, folder: StackFolder) -> Settings:
+        # At once: none needs another, and each takes a second or more to load.
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._start_temporal(running))
+                redis_url = group.create_task(self._start_redis(running))
+                supervisor = group.create_task(self._start_supervisor(running, folder))
+        except ExceptionGroup as failed:
+            # Of several the first is enough: the next one shows once it is mended.
+            raise failed.exceptions[0] from None
+        return self._settings(redis_url.result(), folder.key_file, supervisor.result())
 
     async def _start_temporal(self, running: AsyncExitStack) -> None:
         external = await external_temporal()
