@@ -9,112 +9,112 @@ from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.pod import Phase, PodFacts
 
 
-async def test_creating_twice_makes_one_pod(site: PodSite) -> None:
+async def test_creating_twice_makes_one_pod(pod_site: PodSite) -> None:
     """`create` is idempotent by name: the second call changes nothing, also once the pod is ready."""
     name = new_name()
-    await site.provider.create(name, "")
-    await site.provider.create(name, "")
-    first = await site.provider.wait_ready(name, 30)
-    await site.provider.create(name, "")
-    assert await site.provider.list() == [first]
+    await pod_site.provider.create(name, "")
+    await pod_site.provider.create(name, "")
+    first = await pod_site.provider.wait_ready(name, 30)
+    await pod_site.provider.create(name, "")
+    assert await pod_site.provider.list() == [first]
 
 
-async def test_create_returns_before_the_pod_is_ready(site: PodSite) -> None:
+async def test_create_returns_before_the_pod_is_ready(pod_site: PodSite) -> None:
     """`create` only asks; the pod is pending and gets ready by itself."""
     name = new_name()
-    await site.provider.create(name, "")
-    assert (await site.provider.list())[0].phase is Phase.PENDING
-    assert (await site.provider.wait_ready(name, 0)).phase is Phase.PENDING
-    facts = await site.provider.wait_ready(name, 30)
+    await pod_site.provider.create(name, "")
+    assert (await pod_site.provider.list())[0].phase is Phase.PENDING
+    assert (await pod_site.provider.wait_ready(name, 0)).phase is Phase.PENDING
+    facts = await pod_site.provider.wait_ready(name, 30)
     assert facts.phase is Phase.READY, facts
     assert facts.endpoint and facts.uid and facts.image == "base"
 
 
-async def test_a_name_that_does_not_exist_is_failed(site: PodSite) -> None:
+async def test_a_name_that_does_not_exist_is_failed(pod_site: PodSite) -> None:
     """Waiting for a pod that nobody created ends at once, with the reason `gone`."""
-    facts = await site.provider.wait_ready(new_name(), 30)
+    facts = await pod_site.provider.wait_ready(new_name(), 30)
     assert (facts.phase, facts.reason) == (Phase.FAILED, "gone")
 
 
-async def test_delete_returns_when_nothing_is_left(site: PodSite) -> None:
+async def test_delete_returns_when_nothing_is_left(pod_site: PodSite) -> None:
     """After `delete` no process and no folder of the pod exists, and deleting again is silent."""
     name = new_name()
-    await site.provider.create(name, "")
-    assert (await site.provider.wait_ready(name, 30)).phase is Phase.READY
-    await site.remember(name)
-    assert await site.left_of(name) != []
-    await site.provider.delete(name)
-    assert await site.left_of(name) == []
-    assert await site.provider.list() == []
-    await site.provider.delete(name)
+    await pod_site.provider.create(name, "")
+    assert (await pod_site.provider.wait_ready(name, 30)).phase is Phase.READY
+    await pod_site.remember(name)
+    assert await pod_site.left_of(name) != []
+    await pod_site.provider.delete(name)
+    assert await pod_site.left_of(name) == []
+    assert await pod_site.provider.list() == []
+    await pod_site.provider.delete(name)
 
 
-async def test_deleting_a_pod_that_is_still_starting_leaves_nothing(site: PodSite) -> None:
+async def test_deleting_a_pod_that_is_still_starting_leaves_nothing(pod_site: PodSite) -> None:
     """`delete` at any moment of the start ends the pod."""
     names = [new_name() for _ in range(4)]
     for name in names:
-        await site.provider.create(name, "")
-    await asyncio.gather(*(site.provider.delete(name) for name in names))
-    assert [await site.left_of(name) for name in names] == [[], [], [], []]
-    assert await site.provider.list() == []
+        await pod_site.provider.create(name, "")
+    await asyncio.gather(*(pod_site.provider.delete(name) for name in names))
+    assert [await pod_site.left_of(name) for name in names] == [[], [], [], []]
+    assert await pod_site.provider.list() == []
 
 
-async def test_two_who_delete_at_once_both_succeed(site: PodSite) -> None:
+async def test_two_who_delete_at_once_both_succeed(pod_site: PodSite) -> None:
     """Deletion is shared: both callers return when the pod is gone."""
     name = new_name()
-    await site.provider.create(name, "")
-    await site.provider.wait_ready(name, 30)
-    await site.remember(name)
-    await asyncio.gather(site.provider.delete(name), site.provider.delete(name))
-    assert await site.left_of(name) == []
+    await pod_site.provider.create(name, "")
+    await pod_site.provider.wait_ready(name, 30)
+    await pod_site.remember(name)
+    await asyncio.gather(pod_site.provider.delete(name), pod_site.provider.delete(name))
+    assert await pod_site.left_of(name) == []
 
 
-async def test_a_pod_of_the_same_name_is_another_incarnation(site: PodSite) -> None:
+async def test_a_pod_of_the_same_name_is_another_incarnation(pod_site: PodSite) -> None:
     """The UID tells a pod from one that had its name before."""
     name = new_name()
-    await site.provider.create(name, "")
-    first = await site.provider.wait_ready(name, 30)
-    await site.provider.delete(name)
-    await site.provider.create(name, "")
-    assert (await site.provider.wait_ready(name, 30)).uid != first.uid
+    await pod_site.provider.create(name, "")
+    first = await pod_site.provider.wait_ready(name, 30)
+    await pod_site.provider.delete(name)
+    await pod_site.provider.create(name, "")
+    assert (await pod_site.provider.wait_ready(name, 30)).uid != first.uid
 
 
-async def test_a_killed_emberd_is_a_failed_pod(site: PodSite) -> None:
+async def test_a_killed_emberd_is_a_failed_pod(pod_site: PodSite) -> None:
     """SIGKILL to emberd is seen, and the pod never becomes ready again by itself."""
     name = new_name()
-    await site.provider.create(name, "")
-    ready = await site.provider.wait_ready(name, 30)
-    async with watching(site.provider) as changes:
+    await pod_site.provider.create(name, "")
+    ready = await pod_site.provider.wait_ready(name, 30)
+    async with watching(pod_site.provider) as changes:
         assert await anext(changes) == ready
-        await site.kill_emberd(name)
+        await pod_site.kill_emberd(name)
         failed = await anext(changes)
     assert (failed.phase, failed.uid) == (Phase.FAILED, ready.uid)
     assert failed.reason.startswith("exited: killed by SIGKILL")
-    assert await site.provider.wait_ready(name, 30) == failed
+    assert await pod_site.provider.wait_ready(name, 30) == failed
 
 
-async def test_a_watch_sees_birth_and_end(site: PodSite) -> None:
+async def test_a_watch_sees_birth_and_end(pod_site: PodSite) -> None:
     """A watch tells what is there, then every change up to the end, which comes as FAILED."""
     old, new = new_name(), new_name()
-    await site.provider.create(old, "")
-    await site.provider.wait_ready(old, 30)
-    async with watching(site.provider) as changes:
+    await pod_site.provider.create(old, "")
+    await pod_site.provider.wait_ready(old, 30)
+    async with watching(pod_site.provider) as changes:
         assert (await anext(changes)).name == old
-        await site.provider.create(new, "")
+        await pod_site.provider.create(new, "")
         seen: list[PodFacts] = []
         while not seen or seen[-1].phase is not Phase.READY:
             seen.append(await anext(changes))
         assert {facts.name for facts in seen} == {new}
-        await site.provider.delete(new)
+        await pod_site.provider.delete(new)
         end = await anext(changes)
         while end.phase is not Phase.FAILED:
             end = await anext(changes)
     assert end.name == new and end.uid == seen[-1].uid and end.reason
 
 
-async def test_an_unknown_image_is_refused(site: PodSite) -> None:
+async def test_an_unknown_image_is_refused(pod_site: PodSite) -> None:
     """An image that the profile does not name is the caller's mistake, and nothing is made."""
     with pytest.raises(InvalidInput) as error:
-        await site.provider.create(new_name(), "no-such-image")
+        await pod_site.provider.create(new_name(), "no-such-image")
     assert error.value.field == "image"
-    assert await site.provider.list() == []
+    assert await pod_site.provider.list() == []

@@ -26,20 +26,23 @@ def image(supervisor: SupervisorProcess) -> Path:
             (root / source[1:]).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, root / source[1:])
     (root / "marker").write_text("of the image\n")
-    supervisor.root.chmod(0o700)
+    (root / "private").mkdir(mode=0o700)
+    (root / "private" / "key").write_text("of root\n")
+    (root / "private" / "key").chmod(0o600)
     return root
 
 
 async def test_an_image_is_the_jobs_root(local_provider: MakeProvider, job: Jobs, image: Path) -> None:
-    """A job sees the image's files and not the host's; it writes to its own folders, never to the image's folder."""
+    """A job sees the image's files and not the host's, owns them, and what it changes stays in its room."""
     provider = local_provider(images={"tiny": str(image)})
     name = new_name()
     await provider.create(name, "tiny")
     facts = await provider.wait_ready(name, 30)
     assert (facts.phase, facts.image) == (Phase.READY, "tiny"), facts
-    assert await job(provider, name, "cat /marker; echo mine > x; cat /work/x") == "of the image\nmine\n"
-    await job(provider, name, "echo changed > /marker", check=False)
+    assert await job(provider, name, "cat /marker; echo changed > /marker; cat /marker") == "of the image\nchanged\n"
+    assert await job(provider, name, "echo new > /bin/new; cat /bin/new; cat /private/key") == "new\nof root\n"
     assert (image / "marker").read_text() == "of the image\n"
+    assert not (image / "bin" / "new").exists()
     assert "not found" in await job(provider, name, "python3", check=False)
 
 
@@ -48,6 +51,13 @@ async def test_an_image_folder_that_is_missing_is_refused(local_provider: MakePr
     provider = local_provider(images={"tiny": "/no/such/folder"})
     with pytest.raises(InvalidInput, match="/no/such/folder"):
         await provider.create(new_name(), "tiny")
+
+
+async def test_the_hosts_own_root_is_no_image(local_provider: MakeProvider) -> None:
+    """A job owns its image's files, so that `/` would give the host away."""
+    provider = local_provider(images={"host": "/usr/.."})
+    with pytest.raises(InvalidInput, match="host's own files"):
+        await provider.create(new_name(), "host")
 
 
 async def test_plain_pods_have_the_base_image_only(local_provider: MakeProvider, image: Path) -> None:

@@ -13,13 +13,20 @@ import ctypes
 import json
 import os
 import signal
+import struct
 import sys
-from typing import NoReturn, TypedDict
+from typing import NoReturn, NotRequired, TypedDict
 
-CLONE_NEWNS = 0x00020000
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_NOSUID, MS_NODEV = 2, 4
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 PR_SET_PDEATHSIG = 1
+SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_MOUNT_SETATTR = 428, 429, 442
+"""The same on every architecture: they came after the numbers were unified."""
+AT_EMPTY_PATH, OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 0x1000, 1, os.O_CLOEXEC
+MOUNT_ATTR_IDMAP = 0x00100000
+MOVE_MOUNT_F_EMPTY_PATH = 4
+AT_FDCWD = -100
 
 STAGE = "/tmp"
 """Covered by a tmpfs of the launcher's own mount namespace; exists on every host."""
@@ -33,6 +40,8 @@ class Bind(TypedDict):
     source: str
     target: str
     writable: bool
+    mapped: NotRequired[bool]
+    """Whether what belongs to host root shall belong to the pod's user, as an image's files must."""
 
 
 class LaunchSpec(TypedDict):
@@ -55,7 +64,7 @@ class LaunchSpec(TypedDict):
 
 
 class _Libc:
-    """The three system calls that Python 3.11 does not offer."""
+    """The system calls that Python 3.11 does not offer."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -71,6 +80,22 @@ class _Libc:
     def mount(self, source: str, target: str, kind: str, flags: int, data: str = "") -> None:
         words = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode())
         self._check(self._libc.mount(*words), f"mount on {target}")
+
+    def unshare_users(self) -> None:
+        self._check(self._libc.unshare(CLONE_NEWUSER), "unshare")
+
+    def mount_mapped(self, handle: int, target: str, users: int) -> None:
+        """Bind what `handle` names on `target`, its owners seen through the user namespace `users`."""
+        tree = self._libc.syscall(SYS_OPEN_TREE, handle, b"", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)
+        self._check(min(tree, 0), "open_tree")
+        try:
+            attributes = struct.pack("QQQQ", MOUNT_ATTR_IDMAP, 0, 0, users)
+            changed = self._libc.syscall(SYS_MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, len(attributes))
+            self._check(changed, "mount_setattr")
+            moved = self._libc.syscall(SYS_MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_MOUNT_F_EMPTY_PATH)
+            self._check(moved, "move_mount")
+        finally:
+            os.close(tree)
 
     def die_with_parent(self) -> None:
         self._check(self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
@@ -92,6 +117,52 @@ def _own_mounts(libc: _Libc) -> None:
     libc.mount("none", "/", "", MS_REC | MS_PRIVATE)
 
 
+def _users_with_root_as(libc: _Libc, uid: int) -> int:
+    """A user namespace in which root is host `uid`, as a descriptor; a child makes it, and ends."""
+    ready_read, ready_write = os.pipe()
+    done_read, done_write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            libc.unshare_users()
+            os.write(ready_write, b"1")
+            os.close(done_write)
+            os.read(done_read, 1)
+        finally:
+            os._exit(0)
+    os.close(ready_write)
+    os.close(done_read)
+    try:
+        if not os.read(ready_read, 1):
+            raise OSError("no user namespace can be made")
+        for name in ("uid_map", "gid_map"):
+            with open(f"/proc/{child}/{name}", "w") as file:
+                file.write(f"0 {uid} 1")
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready_read)
+        os.close(done_write)
+        os.waitpid(child, 0)
+
+
+def _bind_mapped(libc: _Libc, handle: int, target: str, uid: int) -> None:
+    """Like `_bind`, with root's files as `uid`'s.
+
+    A kernel or file system that cannot gets a usual bind: jobs then change nothing that the image brings, and read only
+    what others may.
+    """
+    os.makedirs(target, exist_ok=True)
+    try:
+        users = _users_with_root_as(libc, uid)
+        try:
+            libc.mount_mapped(handle, target, users)
+        finally:
+            os.close(users)
+    except OSError as error:
+        print(f"emberpool: the image's files keep their owner: {error}", file=sys.stderr, flush=True)
+        _bind(libc, handle, target)
+
+
 def stage(libc: _Libc, spec: LaunchSpec) -> LaunchSpec:
     """Bring every source to a place of its own below `STAGE`, and return the spec that names those places.
 
@@ -103,9 +174,13 @@ def stage(libc: _Libc, spec: LaunchSpec) -> LaunchSpec:
     handles = {source: os.open(source, os.O_PATH | os.O_CLOEXEC) for source in sources if source}
     libc.mount("tmpfs", STAGE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
     places = {"": ""}
+    mapped = {bind["source"] for bind in spec["binds"] if bind.get("mapped")}
     for number, (source, handle) in enumerate(handles.items()):
         places[source] = f"{STAGE}/{number}"
-        _bind(libc, handle, places[source])
+        if source in mapped:
+            _bind_mapped(libc, handle, places[source], spec["uid"])
+        else:
+            _bind(libc, handle, places[source])
         os.close(handle)
     binds: list[Bind] = [{**bind, "source": places[bind["source"]]} for bind in spec["binds"]]
     return {**spec, "binds": binds, "bwrap": places[spec["bwrap"]], "libraries": places[spec["libraries"]]}

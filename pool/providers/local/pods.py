@@ -120,8 +120,8 @@ class Pods:
         if not POD_NAME.fullmatch(wish.name):
             raise InvalidInput("name", f"{wish.name!r} is no DNS label of 1-63 lower-case letters, digits and dashes")
         root = image_root(wish.profile, wish.image)
-        if root and not Path(root).is_dir():
-            raise InvalidInput("image", f"{root!r} is no folder on this machine")
+        if root:
+            _check_image(root)
         pod = self._begin(wish, root)
         self._pods[wish.name] = pod
         self._bump()
@@ -249,6 +249,16 @@ class Pods:
                 log.error("%s", end)
         if self._uids:
             self._uids.close()
+
+
+def _check_image(root: str) -> None:
+    """Raises InvalidInput."""
+    path = Path(root)
+    if not path.is_dir():
+        raise InvalidInput("image", f"{root!r} is no folder on this machine")
+    if path.resolve() == Path("/"):
+        # A job owns what root owns in its image.
+        raise InvalidInput("image", "'/' is no image: it would open the host's own files to jobs; use 'base'")
 
 
 def _make_folders(folders: PodFolders, host_uid: int) -> None:

@@ -91,7 +91,7 @@ def root_view(host: HostTop, python: Interpreter, emberd: str, etc: str, image: 
     if not python.in_usr:
         binds.append(_read_only(python.prefix, python.prefix))
     if image:
-        binds.append(_read_only(image, IMAGE_DIR))
+        binds.append({"source": image, "target": IMAGE_DIR, "writable": False, "mapped": True})
         return RootView(tuple(binds), host.links, {"overlay": IMAGE_DIR}, ":".join(SYSTEM_PATH))
     # In the room a link's name is bound like a folder: the source is resolved in the pod's root.
     seen = ["/usr", "/etc", *host.folders, *host.links] + ([] if python.in_usr else [python.prefix])

@@ -6,9 +6,11 @@ Under a uid that owns nothing on the host, it is nobody.
 
 import contextlib
 import grp
+import math
 import os
 import pwd
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from emberpool.pool.providers.local.process_table import processes_by_uid
 FIRST_UID = 700_000
 """Above every range that distributions hand out to people, services and the first subordinate users."""
 COUNT = 20_000
+LOOK_S = 5.0
+"""Seconds for which a look at the machine's uids holds; a uid given back is not handed out again for far longer."""
 _FEW = 4096
 """Taken from the top of a container's range, if `FIRST_UID` is not in it."""
 
@@ -55,6 +59,9 @@ class UidPool:
     def __init__(self, uids: range) -> None:
         self._first, self._count, self._next = uids.start, len(uids), 0
         self._held: dict[int, socket.socket] = {}
+        self._used: set[int] = set()
+        self._ranges: list[range] = []
+        self._looked_at = -math.inf
 
     def take(self) -> int:
         """A free uid, held until `free`.
@@ -62,9 +69,7 @@ class UidPool:
         Raises:
             PoolUnavailable: all are in use.
         """
-        used = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
-        used |= set(processes_by_uid())
-        ranges = [*_subordinate_ranges(Path("/etc/subuid")), *_subordinate_ranges(Path("/etc/subgid"))]
+        used, ranges = self._look()
         for step in range(self._count):
             uid = self._first + (self._next + step) % self._count
             if uid not in used and not any(uid in taken for taken in ranges) and self._hold(uid):
@@ -83,6 +88,15 @@ class UidPool:
         """Give back all."""
         for uid in list(self._held):
             self.free(uid)
+
+    def _look(self) -> tuple[set[int], list[range]]:
+        """What is in use on this machine, seen at most `LOOK_S` ago: a new pod must not cost a walk through /proc."""
+        if time.monotonic() - self._looked_at > LOOK_S:
+            self._used = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+            self._used |= set(processes_by_uid())
+            self._ranges = [*_subordinate_ranges(Path("/etc/subuid")), *_subordinate_ranges(Path("/etc/subgid"))]
+            self._looked_at = time.monotonic()
+        return self._used, self._ranges
 
     def _hold(self, uid: int) -> bool:
         if uid in self._held:
