@@ -9,6 +9,7 @@ import pytest
 
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.profile import Isolation
+from emberpool.pool.providers.local.emberd_folder import copy_emberd
 from emberpool.pool.providers.local.etc_folder import build_etc
 from emberpool.pool.providers.local.host import cgroup_version, inspect_host
 from emberpool.pool.providers.local.launcher import SPAWN_FAILED, LaunchSpec, bwrap_argv, closed_ancestor
@@ -219,3 +220,11 @@ def test_the_kernels_memory_kills_are_counted(tmp_path: Path) -> None:
     assert oom_kills(tmp_path / "vmstat") == 12
     (tmp_path / "vmstat").write_text("nr_free_pages 3\n")
     assert oom_kills(tmp_path / "vmstat") == oom_kills(tmp_path / "none") == 0
+
+
+def test_pods_get_a_compiled_copy_of_emberd(tmp_path: Path) -> None:
+    """Every file can be read by a pod's user, and each module has its compiled form beside it."""
+    folder = copy_emberd(tmp_path / "emberd")
+    compiled = {path.name.split(".")[0] for path in (folder / "__pycache__").iterdir()}
+    assert compiled == {path.stem for path in folder.glob("*.py")} and (folder / "main.py").exists()
+    assert all(path.stat().st_mode & 0o004 for path in folder.rglob("*"))

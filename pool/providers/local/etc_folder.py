@@ -47,11 +47,11 @@ def build_etc(target: Path, host: Path = Path("/etc")) -> Path:
         if (host / name).is_dir():
             shutil.copytree(host / name, target / name, symlinks=True, ignore=_readable, dirs_exist_ok=True)
     (target / "os-release").symlink_to("../usr/lib/os-release")
-    _let_all_read(target)
+    let_all_read(target)
     return target
 
 
-def _let_all_read(folder: Path) -> None:
+def let_all_read(folder: Path) -> None:
     """The supervisor's umask must not decide what a pod's user can read."""
     for path in [folder, *folder.rglob("*")]:
         if not path.is_symlink():

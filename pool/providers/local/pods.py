@@ -49,13 +49,14 @@ class _Pod:
 
 
 class DataFolder:
-    """The supervisor's folders: `pods/NAME`, `pods-log/NAME.log` and `pods-etc` in the data folder, and `pods/UID` with
-    the sockets in the supervisor's own socket's folder, whose path is short.
+    """The supervisor's folders: `pods/NAME`, `pods-log/NAME.log`, `pods-etc` and `pods-emberd` in the data folder, and
+    `pods/UID` with the sockets in the folder of the supervisor's own socket, whose path is short.
     """
 
     def __init__(self, root: Path, run: Path) -> None:
         self.root, self.run = root, run / "pods"
-        self.pods, self.logs, self.etc = root / "pods", root / "pods-log", root / "pods-etc"
+        self.pods, self.logs = root / "pods", root / "pods-log"
+        self.etc, self.emberd = root / "pods-etc", root / "pods-emberd"
 
     def prepare(self) -> None:
         """Make it, and delete what an earlier supervisor left.

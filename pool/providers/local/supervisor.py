@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import ctypes
 import fcntl
-import importlib.resources
 import logging
 import os
 import resource
@@ -23,6 +22,7 @@ from aiohttp import web
 
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.providers.local.bubblewrap import Bubblewrap
+from emberpool.pool.providers.local.emberd_folder import copy_emberd
 from emberpool.pool.providers.local.etc_folder import build_etc
 from emberpool.pool.providers.local.host import inspect_host
 from emberpool.pool.providers.local.launcher import PR_SET_PDEATHSIG
@@ -126,7 +126,7 @@ def read_host(data: DataFolder) -> Host:
     """What every pod shares. Blocks while bubblewrap is tried.
 
     Raises:
-        OSError: /etc for pods cannot be made.
+        OSError: /etc or emberd's folder for pods cannot be made.
     """
     report = inspect_host()
     log.info("isolation: %s (%s)", report.isolation or "none", report.why)
@@ -134,8 +134,7 @@ def read_host(data: DataFolder) -> Host:
     return Host(
         python=this_interpreter(),
         top=read_host_top(),
-        # A folder on disk also in a wheel: emberd is bound into pods.
-        emberd=Path(str(importlib.resources.files("emberpool.pool") / "emberd")).resolve(),
+        emberd=copy_emberd(data.emberd),
         etc=build_etc(data.etc),
         bwrap=Bubblewrap(found.path, found.libraries) if found else None,
         why_no_bwrap=report.why,
