@@ -9,7 +9,6 @@ from emberpool.worker.demo.plan import plan
 from emberpool.worker.demo.problems import SOLUTION, try_command
 
 POLICY = "emberpool-demo.scripted_policy"
-POLICY_QUEUE = "emberpool-demo"
 MAX_TRIES = 7
 """One below a rollout's default of eight turns: the last turn says that it is done."""
 
