@@ -96,7 +96,8 @@ def request(options: DemoOptions, site: DemoSite, tasks: Sequence[RolloutTask]) 
         tasks_url=tasks_file.as_uri(),
         results_url=results.as_uri(),
         rollouts_per_task=options.rollouts_per_task,
-        concurrency=2 * site.profile.max_pods,
+        # A little above the ceiling keeps it busy; more would only stand in line.
+        concurrency=site.profile.max_pods + 2,
         seed=options.seed,
         task_queue=site.name,
     )
