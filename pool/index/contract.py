@@ -33,7 +33,8 @@ class ClaimRequest(Frozen):
     epoch: int | None = None
     """From the ref: with an epoch and no lease the answer is Lost, never a new pod."""
     call_limit_s: float = 0.0
-    """Limit of the call that begins: the lease's expiry becomes now + this + hold."""
+    """Limit of the call that begins: the lease's expiry becomes now + this + hold. 0: no call begins, this only asks
+    (a wait in line), so the answer is not `new`, and a later call can still be the first on its pod."""
     waker: str = ""
     """Id of the worker whose wake list is told when the request is served; empty keeps the one known."""
     new_pod: PodName
@@ -196,7 +197,7 @@ class PoolIndex(Protocol):
         ...
 
     async def end_call(self, request_id: RequestId, epoch: int) -> None:
-        """A call of the lease ended: expiry becomes now + hold. Silent if the lease is over."""
+        """A call of the lease ended: unless another runs, expiry becomes now + hold. Silent if the lease is over."""
         ...
 
     async def release(self, request_id: RequestId) -> ReleaseReply:

@@ -174,6 +174,16 @@ async def test_a_lease_is_extended_not_repeated(index: RedisIndex) -> None:
     assert (await index.counts()).by_state[PodState.LEASED] == 1
 
 
+async def test_asking_is_no_first_contact(index: RedisIndex) -> None:
+    """A wait in line that finds the lease there begins no call: the next call is the new one, and may move on."""
+    await warm(index, "p1", "p2")
+    assert not (await claimed(index, "r1", call_limit_s=0)).new
+    lease = await claimed(index, "r1")
+    assert lease.new
+    assert not (await claimed(index, "r1", call_limit_s=0)).new
+    assert await index.first_contact_failed(RequestId("r1"), lease.epoch, "silent") == "moved"
+
+
 async def test_reserved_for_one_is_not_for_another(index: RedisIndex) -> None:
     """A pod being reset that was reserved for one request is not reserved for the next."""
     await index.set_targets(2, 1, 0)

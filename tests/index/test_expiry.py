@@ -20,7 +20,7 @@ async def expiry(index: RedisIndex, name: str) -> int:
 async def test_a_lease_past_its_hold_is_lost(index: RedisIndex) -> None:
     """The pod turns dirty at a higher epoch, and its holder is told that the hold expired."""
     await warm(index, "p1")
-    lease = await claimed(index, "r1", hold_s=0)
+    lease = await claimed(index, "r1", hold_s=0, call_limit_s=0)
     assert await index.expire(10) == 1
     pod = await index.pod(PodName("p1"))
     assert pod is not None and (pod.state, pod.epoch) == (PodState.DIRTY, lease.epoch + 1)
@@ -54,7 +54,7 @@ async def test_old_leases_do_not_hide_short_ones(index: RedisIndex) -> None:
     await warm(index, *(f"p{number}" for number in range(page + 11)))
     for number in range(page + 10):
         await claimed(index, f"old{number}", hold_s=43_200)
-    await claimed(index, "young", hold_s=0)
+    await claimed(index, "young", hold_s=0, call_limit_s=0)
     assert await index.expire(page) == 1
     assert await index.claim(request("young")) == Lost(reason="hold_expired")
 
@@ -64,7 +64,7 @@ async def test_a_page_at_a_time(index: RedisIndex) -> None:
     await index.set_targets(2, 20, 0)
     await warm(index, *(f"p{number}" for number in range(7)))
     for number in range(7):
-        await claimed(index, f"r{number}", hold_s=0)
+        await claimed(index, f"r{number}", hold_s=0, call_limit_s=0)
     assert [await index.expire(3) for _ in range(4)] == [3, 3, 1, 0]
 
 
@@ -74,7 +74,7 @@ async def test_only_the_index_knows_the_time(index: RedisIndex) -> None:
     Seen in gchq/stroom#5772: expiry written and compared with local time.
     """
     await warm(index, "p1")
-    await claimed(index, "r1", hold_s=30)
+    await claimed(index, "r1", hold_s=30, call_limit_s=0)
     seconds, _ = await index.redis.commands.time()  # pyright: ignore[reportUnknownMemberType]
     assert abs(await expiry(index, "r1") - (seconds + 30) * 1000) < 5_000
 
@@ -83,7 +83,7 @@ async def test_expiry_pauses_after_an_outage(index: RedisIndex) -> None:
     """If nobody swept for a while, holders could not extend either: for a time nothing expires."""
     quick = RedisIndex(index.redis, "tests", index.name, IndexLimits(outage_ms=1, pause_ms=80))
     await warm(index, "p1")
-    await claimed(index, "r1", hold_s=0)
+    await claimed(index, "r1", hold_s=0, call_limit_s=0)
     await index.redis.commands.set(f"{index.base}expired_at", "1", ex=60)
     assert await quick.expire(10) == 0
 

@@ -163,6 +163,17 @@ async def test_first_contact_failed_moves_on(index: RedisIndex) -> None:
     assert again.pod.name != lease.pod.name and again.new
 
 
+async def test_a_name_is_used_once(index: RedisIndex) -> None:
+    """A request whose pod was made for it, served and failed at first contact has its next pod made by another name."""
+    await index.set_targets(2, 1, 0)
+    for expected in ("pod-r1", "pod-r1-1", "pod-r1-2"):
+        assert await index.claim(request("r1")) == Provision(pod=PodName(expected), image="base")
+        await ready(index, expected)
+        lease = await claimed(index, "r1")
+        assert await index.first_contact_failed(RequestId("r1"), lease.epoch, "silent") == "moved"
+        await index.pod_gone(PodName(expected), "silent")
+
+
 async def test_first_contact_failed_keeps_the_rank(index: RedisIndex) -> None:
     """Who moves stands before those of its caller that came later."""
     await index.set_targets(2, 1, 0)

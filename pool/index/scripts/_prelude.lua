@@ -34,7 +34,7 @@ end
 local NUMERIC = {}
 for word in string.gmatch(
   'epoch uses since keep_until hold_ms priority rank arrival deadline limit_ms answers expires touched gap '
-    .. 'reserved_at closed_epoch tries',
+    .. 'reserved_at closed_epoch tries running busy_until',
   '%S+'
 ) do
   NUMERIC[word] = true

@@ -7,8 +7,9 @@ local function touch(id, lease)
   end
 end
 
-local function set_expiry(id, lease, limit_ms)
-  lease.expires = now + limit_ms + lease.hold_ms
+-- Calls of one lease may overlap: it lives until the last of those that run has had its limit, and its hold after that.
+local function set_expiry(id, lease)
+  lease.expires = math.max(now, lease.running > 0 and lease.busy_until or 0) + lease.hold_ms
   call('ZADD', key('expiry'), text(lease.expires), id)
 end
 
@@ -38,7 +39,8 @@ local function lease_pod(id, lease, name, pod, source)
     uses = pod.uses + 1, reason = '', fingerprint = lease.fingerprint ~= '' and lease.fingerprint or pod.fingerprint,
   })
   lease.state, lease.pod, lease.epoch, lease.source, lease.answers = 'leased', name, pod.epoch, source, 0
-  set_expiry(id, lease, lease.limit_ms)
+  lease.running, lease.busy_until = 0, 0
+  set_expiry(id, lease)
   save('lease', id, lease)
 end
 
@@ -78,22 +80,20 @@ local function free_reservation(id, lease)
   end
 end
 
--- Back in line, at its old rank and deadline. A name once used for it is not used again.
-local function stand_again(id, lease, spent)
-  if spent then
-    lease.tries = lease.tries + 1
-    lease.spent = lease.new_pod
-  end
+-- Back in line, at its old rank and deadline.
+local function stand_again(id, lease)
   line_enter(id, lease)
   wake(id, lease)
 end
 
+-- A name is used once: a pod made for this request before, or anything else of that name, is another pod.
 local function name_for(lease)
-  local name, try = lease.new_pod, lease.tries - 1
+  local name = lease.new_pod
   while name == lease.spent or pod_of(name) do
-    try = try + 1
-    name = lease.new_pod .. '-' .. text(try)
+    lease.tries = lease.tries + 1
+    name = lease.new_pod .. '-' .. text(lease.tries)
   end
+  lease.spent = lease.new_pod
   return name
 end
 
@@ -227,10 +227,10 @@ local function condemn(name, pod, reason)
       end_lease(id, lease_of(id), 'lost', reason)
     end
   elseif pod.reserved ~= '' then
-    local id, made_by_it = pod.reserved, pod.maker == pod.reserved
+    local id = pod.reserved
     change(name, pod, {reserved = '', maker = ''})
     change(name, pod, {state = 'draining', reason = reason})
-    stand_again(id, lease_of(id), made_by_it)
+    stand_again(id, lease_of(id))
     return
   end
   if pod.state ~= 'draining' then

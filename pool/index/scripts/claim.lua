@@ -1,6 +1,7 @@
 -- Take, reserve or wait for a pod; the same request gets the same answer.
 -- KEYS[1]: generation. ARGV: 1 request id, 2 tag, 3 caller, 4 image, 5 fingerprint, 6 hold ms, 7 wait ms, 8 priority,
---   9 holder (JSON), 10 epoch or '', 11 limit of the call, ms, 12 waker or '', 13 name for a new pod.
+--   9 holder (JSON), 10 epoch or '', 11 limit of the call, ms (0: no call begins),
+--   12 waker or '', 13 name for a new pod.
 -- Replies: {'claimed', pod, uid, boot id, endpoint, epoch, tag, source, '1' if new, attestation (JSON) or ''},
 --   {'promote', pod}, {'swap', pod, image}, {'provision', pod, image}, {'wait', ms left, pod set draining or ''},
 --   {'lost', reason}, {'closed'}, {'expired'}, {'mismatch'}, {'rebuilding'}.
@@ -15,9 +16,10 @@ if not lease then
   end
   lease = {
     state = 'waiting', queued = '', pod = '', epoch = 0, tag = tag, caller = ARGV[3], image = ARGV[4], fingerprint = ARGV[5],
-    hold_ms = number(ARGV[6]), priority = number(ARGV[8]), rank = next_rank(number(ARGV[8])), arrival = now, deadline = now + number(ARGV[7]),
-    holder = ARGV[9], detached = '', source = '', answers = 0, expires = 0, reserved_at = 0, reason = '', tries = 0, spent = '',
-    waker = ARGV[12], new_pod = ARGV[13], limit_ms = number(ARGV[11]), touched = now, gap = 0, closed_epoch = 0,
+    hold_ms = number(ARGV[6]), priority = number(ARGV[8]), rank = next_rank(number(ARGV[8])), arrival = now,
+    deadline = now + number(ARGV[7]), holder = ARGV[9], detached = '', source = '', answers = 0, expires = 0,
+    reserved_at = 0, reason = '', tries = 0, spent = '', waker = ARGV[12], new_pod = ARGV[13],
+    limit_ms = number(ARGV[11]), running = 0, busy_until = 0, touched = now, gap = 0, closed_epoch = 0,
   }
   known.lease[id] = lease
 elseif lease.state == 'closed' and lease.tag == '' then
@@ -42,8 +44,11 @@ local function claimed()
   local pod = pod_of(lease.pod)
   -- A wait in line asks too (limit 0), but only a call makes first contact with the pod.
   local call_begins = lease.limit_ms > 0
-  lease.answers = lease.answers + (call_begins and 1 or 0)
-  set_expiry(id, lease, lease.limit_ms)
+  if call_begins then
+    lease.answers, lease.running = lease.answers + 1, lease.running + 1
+    lease.busy_until = math.max(lease.busy_until, now + lease.limit_ms)
+  end
+  set_expiry(id, lease)
   touch(id, lease)
   save('lease', id, lease)
   return {

@@ -7,13 +7,13 @@ local pod = pod_of(name)
 if not pod then
   return {'ok'}
 end
-local holder, waiter, made_by_it = pod.lease, pod.reserved, pod.reserved ~= '' and pod.maker == pod.reserved
+local holder, waiter = pod.lease, pod.reserved
 drop_pod(name, pod)
 if holder ~= '' and lease_of(holder) then
   end_lease(holder, lease_of(holder), 'lost', reason)
 end
 if waiter ~= '' then
-  stand_again(waiter, lease_of(waiter), made_by_it)
+  stand_again(waiter, lease_of(waiter))
 end
 serve_line()
 return {'ok'}
