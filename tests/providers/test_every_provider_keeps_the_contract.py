@@ -21,11 +21,11 @@ async def test_creating_twice_makes_one_pod(pod_site: PodSite) -> None:
 
 async def test_create_returns_before_the_pod_is_ready(pod_site: PodSite) -> None:
     """`create` only asks; the pod is pending and gets ready by itself."""
-    name = new_name()
-    await pod_site.provider.create(name, "")
-    assert (await pod_site.provider.list())[0].phase is Phase.PENDING
-    assert (await pod_site.provider.wait_ready(name, 0)).phase is Phase.PENDING
-    facts = await pod_site.provider.wait_ready(name, 30)
+    name, provider = new_name(), pod_site.slow_provider(1.0)
+    await provider.create(name, "")
+    assert (await provider.list())[0].phase is Phase.PENDING
+    assert (await provider.wait_ready(name, 0.1)).phase is Phase.PENDING
+    facts = await provider.wait_ready(name, 30)
     assert facts.phase is Phase.READY, facts
     assert facts.endpoint and facts.uid and facts.image == "base"
 
