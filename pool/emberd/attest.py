@@ -26,12 +26,12 @@ class Attestor:
 
     def checks(self, old_ended: bool, new: Room) -> Dict[str, bool]:
         """Every check by name; True: nothing of the kind was left."""
+        inside = new.inspect()
         found = {
             "processes": old_ended and not self._strangers(new),
-            "scratch": not self._scratch.leftovers(new),
+            "scratch": not inside["files"] and not self._scratch.leftovers(new),
         }
         if self._mode == "namespaces":
-            inside = new.inspect()
             own_ipc = os.stat("/proc/self/ns/ipc").st_ino
             found["listeners"] = not set(waiting_sockets()) - self._before
             found["shared_memory"] = not inside["shared_memory"] and inside["ipc"] == new.ipc != own_ipc

@@ -13,6 +13,7 @@ from emberpool.pool.emberd.keeper import Keeper
 from emberpool.pool.emberd.ledger import Ledger
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.room import Room, RoomError
+from emberpool.pool.emberd.shape import as_list, as_object
 from emberpool.pool.emberd.signing import Claim, Signer
 from emberpool.pool.emberd.watchdog import Watchdog
 
@@ -103,8 +104,11 @@ class Calls:
         """POST /v1/bind."""
         env = exec_request.checked_env(body.get("env") or {})
         files: List[Tuple[str, int, bytes]] = []
-        for item in body.get("files") or []:
-            if not isinstance(item, dict):
+        listed = as_list(body.get("files") or [])
+        if listed is None:
+            raise bad_request("files", "must be a list")
+        for item in map(as_object, listed):
+            if item is None:
                 raise bad_request("files", "must be objects")
             path = filecalls.checked_path(item.get("path"))
             mode = filecalls.checked_mode(item.get("mode", 0o644))
@@ -139,7 +143,7 @@ class Calls:
                 raise Refused(409, "not_fenced", f"state is {view.state} at epoch {view.epoch}")
             self._keeper.end_current()  # a start that found itself dirty has a room that nobody used
             try:
-                outcome = self._keeper.replace()
+                outcome: Dict[str, Any] = self._keeper.replace()
             except (RoomError, OSError) as error:
                 outcome = {"tier": "none", "checks": {}, "duration_ms": 0.0, "detail": str(error)}
             outcome["uses"] = view.uses

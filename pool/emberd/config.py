@@ -3,6 +3,8 @@
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from emberpool.pool.emberd.shape import as_list, as_object
+
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -55,10 +57,10 @@ def parse(text: bytes) -> Config:
         BadConfig: it is no JSON, or a field is missing or wrong.
     """
     try:
-        data = json.loads(text)
+        data = as_object(json.loads(text))
     except ValueError as error:
         raise BadConfig(f"standard input is no JSON: {error}") from error
-    if not isinstance(data, dict):
+    if data is None:
         raise BadConfig("standard input must be a JSON object")
     try:
         key = bytes.fromhex(_text(data, "key"))
@@ -66,8 +68,8 @@ def parse(text: bytes) -> Config:
         raise BadConfig("key: not hex") from error
     if len(key) != 32:
         raise BadConfig("key: must be 32 bytes in hex")
-    room = data.get("room")
-    if not isinstance(room, dict):
+    room = as_object(data.get("room"))
+    if room is None:
         raise BadConfig("room: must be an object")
     return Config(
         key=key,
@@ -75,9 +77,9 @@ def parse(text: bytes) -> Config:
         uid=_text(data, "uid"),
         listen=_text(data, "listen"),
         state_dir=_text(data, "state_dir"),
-        room=_room(room, _text(data, "scratch_dir"), _limits(data.get("limits") or {})),
-        env=_env(room.get("env") or {}),
-        warm_up=[str(part) for part in data.get("warm_up") or []],
+        room=_room(room, _text(data, "scratch_dir"), _limits(as_object(data.get("limits")) or {})),
+        env=_env(as_object(room.get("env")) or {}),
+        warm_up=[str(part) for part in as_list(data.get("warm_up")) or []],
         allow_host_root=bool(data.get("test_allow_host_root", False)),
     )
 
@@ -95,14 +97,15 @@ def _room(room: Dict[str, Any], scratch: str, limits: Limits) -> RoomSpec:
         return RoomSpec(mode, [], None, scratch, limits)
     if mode != "namespaces":
         raise BadConfig("room.mode: must be 'namespaces' or 'plain'")
-    root = room.get("root")
-    if isinstance(root, dict) and isinstance(root.get("overlay"), str):
-        return RoomSpec(mode, [], root["overlay"], scratch, limits)
-    if not isinstance(root, list) or not root:
+    over = (as_object(room.get("root")) or {}).get("overlay")
+    if isinstance(over, str):
+        return RoomSpec(mode, [], over, scratch, limits)
+    root = as_list(room.get("root"))
+    if not root:
         raise BadConfig('room.root: must be a list of [source, target], or {"overlay": folder}')
-    binds = []
-    for item in root:
-        if not isinstance(item, list) or len(item) != 2 or not all(str(part).startswith("/") for part in item):
+    binds: List[Tuple[str, str]] = []
+    for item in map(as_list, root):
+        if item is None or len(item) != 2 or not all(str(part).startswith("/") for part in item):
             raise BadConfig("room.root: every bind must be a pair of absolute paths")
         binds.append((str(item[0]), str(item[1])))
     return RoomSpec(mode, binds, None, scratch, limits)

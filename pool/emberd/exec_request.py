@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional
 
 from emberpool.pool.emberd.execution import Request
 from emberpool.pool.emberd.refusal import bad_request
+from emberpool.pool.emberd.shape import as_list, as_object
 
 MAX_OUTPUT = 16 * 1024 * 1024
 
@@ -42,14 +43,15 @@ def wait_s(body: Dict[str, Any]) -> float:
 
 def checked_env(env: Any) -> Dict[str, str]:
     """Names and values that execve can take."""
-    if not isinstance(env, dict):
+    texts = as_object(env)
+    if texts is None:
         raise bad_request("env", "must be an object of texts")
-    for name, value in env.items():
+    for name, value in texts.items():
         _text("env", name)
         _text(f"env.{name}", value)
         if not name or "=" in name:
             raise bad_request("env", "a name must be non-empty and hold no '='")
-    return env
+    return texts
 
 
 def decoded(field: str, text: Any) -> bytes:
@@ -68,13 +70,13 @@ def _id(body: Dict[str, Any]) -> str:
 
 
 def _argv(body: Dict[str, Any]) -> List[str]:
-    argv: Optional[Any] = body.get("argv")
+    argv = as_list(body.get("argv"))
     shell: Optional[Any] = body.get("shell")
-    if (argv is None) == (shell is None):
+    if (body.get("argv") is None) == (shell is None):
         raise bad_request("argv", "give either argv or shell")
     if shell is not None:
         return ["/bin/sh", "-c", _text("shell", shell)]
-    if not isinstance(argv, list) or not argv:
+    if not argv:
         raise bad_request("argv", "must be a list that is not empty")
     return [_text("argv", part) for part in argv]
 

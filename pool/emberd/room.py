@@ -159,10 +159,10 @@ class Scratch:
             self.delete(os.path.join(self._trash, name))
 
     def leftovers(self, room: Room) -> List[str]:
-        """Files in the writable folders of a room that should be new, and folders of rooms that should be gone."""
-        found: List[str] = list(room.inspect()["files"])
+        """Files in the upper layer of a room that should be new, and folders of rooms that should be gone."""
+        found: List[str] = []
         if self._spec.mode == "plain":
-            return found + [name for name in self._used() if name not in _PLAIN]
+            return [name for name in self._used() if name not in _PLAIN]
         for _, _, names in os.walk(os.path.join(room.folder, "upper")):
             found.extend(names)
         own = os.path.basename(room.folder)

@@ -10,7 +10,7 @@ import signal
 import socket
 from typing import Any, Dict, List, Optional, Set
 
-from emberpool.pool.emberd import channel, kernel, roomfiles, roomroot, shim, tree
+from emberpool.pool.emberd import channel, kernel, roomfiles, roomroot, shim, tree, wakeup
 from emberpool.pool.emberd.config import RoomSpec
 
 OWN_TASKS = 64
@@ -60,13 +60,11 @@ class _Init:
         """Shims and file workers; any other child is an orphan."""
 
     def loop(self) -> None:
-        wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        ended = wakeup.on_child_end()
         while True:
-            ready = select.select([self._sock.fileno(), wake_read], [], [])[0]
-            if wake_read in ready:
-                os.read(wake_read, 4096)
+            ready = select.select([self._sock.fileno(), ended], [], [])[0]
+            if ended in ready:
+                os.read(ended, 4096)
                 self._reap()
             if self._sock.fileno() in ready:
                 message, fds = channel.receive(self._sock)
@@ -88,8 +86,7 @@ class _Init:
             self._own.add(pid)
             return
         try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            wakeup.forget()
             self._sock.close()
             if message["do"] == "run":
                 shim.run(message, fds, self._spec.limits, self._other_tasks)

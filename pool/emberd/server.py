@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote
 from emberpool.pool.emberd import filecalls
 from emberpool.pool.emberd.calls import Answer, Calls
 from emberpool.pool.emberd.refusal import Refused, bad_request
+from emberpool.pool.emberd.shape import as_object
 from emberpool.pool.emberd.signing import Claim, Signed, Signer
 
 IDLE_S = 120.0
@@ -179,10 +180,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _object(body: bytes) -> Dict[str, Any]:
     try:
-        data = json.loads(body or b"{}")
+        data = as_object(json.loads(body or b"{}"))
     except ValueError:
         raise bad_request("body", "is no JSON") from None
-    if not isinstance(data, dict):
+    if data is None:
         raise bad_request("body", "must be a JSON object")
     return data
 

@@ -11,10 +11,9 @@ import shutil
 import signal
 import socket
 import stat
-import subprocess  # noqa: F401  # imported before the first fork: 6 ms less for every room
 from typing import Any, Dict, NoReturn, Set, Tuple
 
-from emberpool.pool.emberd import channel, kernel, room_init, tree
+from emberpool.pool.emberd import channel, kernel, room_init, tree, wakeup
 from emberpool.pool.emberd.config import Limits, RoomSpec
 
 
@@ -80,19 +79,18 @@ class _Zygote:
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY)
 
     def loop(self) -> None:
-        wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        ended = wakeup.on_child_end()
         try:
             while True:
-                ready = select.select([self._sock.fileno(), wake_read], [], [])[0]
-                if wake_read in ready:
-                    os.read(wake_read, 4096)
+                ready = select.select([self._sock.fileno(), ended], [], [])[0]
+                if ended in ready:
+                    os.read(ended, 4096)
                     self._reap()
                 if self._sock.fileno() in ready:
                     self._answer()
         finally:
             tree.end_below([os.getpid()])
+            self._reap()
 
     def _answer(self) -> None:
         message, fds = channel.receive(self._sock)
@@ -130,7 +128,7 @@ class _Zygote:
     def _become_init(self, folder: str, fd: int) -> None:
         status = 1
         try:
-            signal.set_wakeup_fd(-1)
+            wakeup.forget()
             self._sock.close()
             room_init.serve(socket.socket(fileno=fd), folder, self._spec)
             status = 0
@@ -178,6 +176,7 @@ class _Zygote:
             self._deleters.add(pid)
             return
         try:
+            wakeup.forget()
             self._sock.close()
             os.nice(19)
             shutil.rmtree(folder, onerror=_open_up)

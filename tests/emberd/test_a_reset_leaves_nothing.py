@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,18 @@ async def test_what_a_job_left_is_gone(lease: Lease) -> None:
     await reset(lease)
     following = open_lease(lease.emberd, lease.client)
     assert (await following.sh('ls -A . "$HOME" "$TMPDIR" | grep -v : | tr -d "\\n"')).stdout == b""
-    below = descendants(lease.emberd.process.pid)
-    assert not [pid for pid in below if b"sleep\x007" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert not sleepers_below(lease.emberd.process.pid)
     wait_until(lambda: not any((lease.emberd.scratch / "trash").iterdir()))
+
+
+def sleepers_below(pid: int) -> list[int]:
+    """What is left of LEAVE below a process."""
+    found: list[int] = []
+    for below in descendants(pid):
+        with suppress(OSError):
+            if b"sleep\x007" in Path(f"/proc/{below}/cmdline").read_bytes():
+                found.append(below)
+    return found
 
 
 async def test_rooms_are_reset_by_ending_them(room_lease: Lease) -> None:
@@ -91,7 +100,7 @@ def only_child(pid: int) -> int:
 
 
 @contextmanager
-def planted(target: int, spaces: str, *command: str) -> Iterator[None]:
+def planted(target: int, spaces: str, *command: str) -> Generator[None, None, None]:
     """A process of the test's own inside namespaces of `target`, that has printed a line and lives on."""
     argv = ["nsenter", "-t", str(target), *spaces.split(), *command]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -99,6 +108,11 @@ def planted(target: int, spaces: str, *command: str) -> Iterator[None]:
         assert process.stdout.readline() == b"up\n"
         yield
         process.stdin.close()
+
+
+def plant_in(target: int, spaces: str, command: str) -> None:
+    """Run shell text in namespaces of `target` and wait for it."""
+    subprocess.run(["nsenter", "-t", str(target), *spaces.split(), "sh", "-c", command], check=True)
 
 
 def listening(make: str) -> tuple[str, ...]:
@@ -160,7 +174,7 @@ async def test_a_file_in_the_next_room_is_found(pod: EmberdProcess, emberd_clien
 @pytest.mark.parametrize(
     ("spaces", "command"),
     [
-        ("--mount", "echo x > /dev/shm/left"),
+        ("--user --mount", "echo x > /dev/shm/left"),
         ("--ipc", "ipcmk -M 4096 > /dev/null"),
         ("--ipc", "ipcmk -S 1 > /dev/null"),
     ],
@@ -170,7 +184,7 @@ async def test_shared_memory_in_the_next_room_is_found(
 ) -> None:
     """Files in /dev/shm and System V objects."""
     newest = room_inits(pod)[-1]
-    subprocess.run(["nsenter", "-t", str(newest), spaces, "sh", "-c", command], check=True)
+    plant_in(newest, spaces, command)
     await assert_refused(pod, emberd_client, "shared_memory")
 
 

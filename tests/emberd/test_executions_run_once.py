@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 from fixtures.emberd import Lease, new_id, open_lease, reset
@@ -66,7 +66,7 @@ async def test_results_end_with_the_lease(lease: Lease) -> None:
 
 
 @contextlib.asynccontextmanager
-async def cutting_proxy(path: str, cut_after_s: float) -> AsyncIterator[str]:
+async def cutting_proxy(path: str, cut_after_s: float) -> AsyncGenerator[str, None]:
     """A TCP port in front of a unix socket that closes every connection after a while, whatever goes on in it."""
     tasks: set[asyncio.Task[None]] = set()
 
