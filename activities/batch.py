@@ -5,7 +5,7 @@ import itertools
 import json
 import posixpath
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO, cast
 
 import fsspec
 from pydantic import ValidationError
@@ -16,6 +16,9 @@ from emberpool.activities.errors import translated
 from emberpool.activities.models import LoadTasksInput, LoadTasksOutput, Nothing, RecordResultInput
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 from emberpool.pool.model.rollout import RolloutTask
+
+_FSSPEC = cast(Any, fsspec)
+"""fsspec has no types."""
 
 
 class Batching:
@@ -37,7 +40,8 @@ class Batching:
 
 def _load(call: LoadTasksInput) -> LoadTasksOutput:
     try:
-        with fsspec.open(call.url, "rt", encoding="utf-8") as lines:
+        with _FSSPEC.open(call.url, "rt", encoding="utf-8") as opened:
+            lines = cast(TextIO, opened)
             numbered = enumerate((line for line in lines if line.strip()), start=1)
             page = list(itertools.islice(numbered, call.offset, call.offset + call.limit))
             tasks = tuple(_task(call.url, number, line) for number, line in page)
@@ -62,7 +66,7 @@ def _task(url: str, number: int, line: str) -> RolloutTask:
 
 def _record(call: RecordResultInput) -> None:
     """Object stores write whole objects; a local file is written beside and renamed, so that no reader sees half."""
-    filesystem, folder = fsspec.url_to_fs(call.url)
+    filesystem, folder = cast(tuple[Any, str], _FSSPEC.url_to_fs(call.url))
     name = posixpath.join(folder, f"{call.result.rollout_id}.json")
     text = json.dumps(call.result.model_dump(mode="json"), separators=(",", ":"))
     try:

@@ -1,6 +1,6 @@
 """The one translator between emberpool's errors and Temporal's: the only place that decides what is retried."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from temporalio.exceptions import ActivityError, ApplicationError, ApplicationErrorCategory
@@ -67,7 +67,7 @@ def from_temporal(error: ActivityError) -> EmberpoolError | None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated() -> Generator[None]:
     """Around an activity's body: typed errors leave as ApplicationErrors, everything else as it is."""
     try:
         yield

@@ -1,7 +1,7 @@
 """Supervised heartbeats: they go on whatever the body waits for, and the body's own error wins."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from pydantic import BaseModel
@@ -9,7 +9,7 @@ from temporalio import activity
 
 
 @asynccontextmanager
-async def heartbeating(interval_s: float, details: Callable[[], BaseModel | None]) -> AsyncIterator[None]:
+async def heartbeating(interval_s: float, details: Callable[[], BaseModel | None]) -> AsyncGenerator[None]:
     """Send `details()` every `interval_s` seconds while the block runs; a body shorter than that sends nothing."""
 
     async def beat() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from emberpool.pool.index.contract import PoolIndex
@@ -27,7 +27,7 @@ class WaitingLine:
         self._waiting: dict[RequestId, set[asyncio.Event]] = {}
 
     @contextmanager
-    def waiting(self, request_id: RequestId) -> Iterator[asyncio.Event]:
+    def waiting(self, request_id: RequestId) -> Generator[asyncio.Event]:
         """An event that is set when the index has news for the request. Enter before asking the index, so that no
         wake is missed."""
         event = asyncio.Event()

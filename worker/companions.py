@@ -1,9 +1,9 @@
 """The workers beside the main one, and the connections that all of them share."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy
@@ -85,15 +85,16 @@ class Companions:
         }
         if role != "main":
             config["workflows"] = []
-        if config.get("tuner") is None and config.get("max_concurrent_activities") is None:
+        given = cast(dict[str, Any], config)  # one of its types is only partly known
+        if given.get("tuner") is None and given.get("max_concurrent_activities") is None:
             config["max_concurrent_activities"] = slots[role]
         # The SDK sends a heartbeat at most this often, and a cancellation only comes back with one.
         config["max_heartbeat_throttle_interval"] = timedelta(seconds=settings.heartbeat_s)
-        if not config.get("graceful_shutdown_timeout"):
+        if not given.get("graceful_shutdown_timeout"):
             config["graceful_shutdown_timeout"] = timedelta(seconds=settings.graceful_shutdown_s)
 
     @asynccontextmanager
-    async def running(self, client: Client) -> AsyncIterator[None]:
+    async def running(self, client: Client) -> AsyncGenerator[None]:
         """Open the pools, run the companion workers, and see that the pool managers run. Entered twice, it runs
         once."""
         self._runs += 1

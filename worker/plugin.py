@@ -5,9 +5,9 @@ also runs the activities, with companion workers for the queues NAME-control, NA
 """
 
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultPayloadConverter
@@ -56,10 +56,11 @@ class EmberpoolPlugin(SimplePlugin):
         """Add our activities to the queues that are ours, and nothing but workflows elsewhere."""
         config = super().configure_worker(config)
         companions = self._companions
-        role = queue_role(self._settings, config.get("task_queue"))
+        given = cast(dict[str, Any], config)  # one of its types is only partly known
+        role = queue_role(self._settings, given.get("task_queue"))
         if companions is None or role is None:
             return config
-        present = list(config.get("activities") or [])
+        present: list[Callable[..., Any]] = list(given.get("activities") or [])
         config["activities"] = _without_repeats(present, companions.activities(role))
         companions.tune(role, config)
         return config
@@ -73,7 +74,7 @@ class EmberpoolPlugin(SimplePlugin):
             await next(worker)
 
     @asynccontextmanager
-    async def run_replayer(self, replayer: Replayer, histories: Any, next: Any) -> AsyncIterator[Any]:
+    async def run_replayer(self, replayer: Replayer, histories: Any, next: Any) -> AsyncGenerator[Any]:
         """A replay opens no connection."""
         async with next(replayer, histories) as results:
             yield results

@@ -4,7 +4,7 @@
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest_asyncio
 from fixtures.processes import runs
@@ -21,7 +21,7 @@ SMALL = Profile(name="small", min_warm=1, max_pods=1, limits=Limits(memory_mb=64
 
 
 @pytest_asyncio.fixture
-async def small(stack: EmbeddedStack) -> AsyncIterator[Site]:
+async def small(stack: EmbeddedStack) -> AsyncGenerator[Site]:
     """A pool of one pod with little memory."""
     async with running_site(stack, site_settings(stack, SMALL)) as site:
         yield site
