@@ -42,7 +42,7 @@ async def measure(settings: Settings, rounds: int) -> Measured:
     times: dict[str, list[float]] = {name: [] for name in JOBS}
     async with AsyncExitStack() as stack:
         pool = (await open_pools(settings, stack))[0]
-        name = pool.new_pod_name()
+        name = pool.pod_name(uuid.uuid4().hex)
         await pool.provider.create(name, pool.profile.base_image)
         stack.push_async_callback(pool.provider.delete, name)
         pod = await _ready(pool, name)

@@ -1,5 +1,6 @@
 """What a warm tool call costs above an empty activity on the same server, worker and task queue."""
 
+import asyncio
 import uuid
 
 from calls_workflow import WARM_CALLS, CallsInput, CallsOutput, WarmCalls, empty
@@ -7,10 +8,15 @@ from figures import Measured, ms, quantile
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from emberpool.pool.index.connection import connect
+from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.model.errors import IndexRebuilding
 from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.stack.embedded import EmbeddedStack
 
 NAME = "warm_call"
+WARM_S = 60.0
+"""Within this many seconds the pod must be there."""
 SETTING = (
     "Real: Temporal's development server (SQLite in a file, WAL, synchronous=1; MaxPollRPS raised), Redis, a local pod "
     "with its emberd, one worker process. By turns in one workflow, closed loop, each timed from one workflow task to "
@@ -25,6 +31,7 @@ async def measure(stack: EmbeddedStack, profile: str, rounds: int) -> Measured:
     )
     queue = stack.settings.task_queue
     async with Worker(client, task_queue=queue, workflows=[WarmCalls], activities=[empty]):
+        await _pod_is_warm(stack, profile)
         output: CallsOutput = await client.execute_workflow(
             WARM_CALLS,
             CallsInput(profile=profile, rounds=rounds),
@@ -33,6 +40,26 @@ async def measure(stack: EmbeddedStack, profile: str, rounds: int) -> Measured:
             result_type=CallsOutput,
         )
     return report(output)
+
+
+async def _pod_is_warm(stack: EmbeddedStack, profile: str) -> None:
+    redis = await connect(stack.settings.redis_url)
+    index = RedisIndex(redis, stack.settings.deployment, profile)
+    try:
+        async with asyncio.timeout(WARM_S):
+            while True:
+                if await _unused(index):
+                    return
+                await asyncio.sleep(0.1)
+    finally:
+        await redis.aclose()
+
+
+async def _unused(index: RedisIndex) -> int:
+    try:
+        return (await index.counts()).idle_fresh
+    except IndexRebuilding:
+        return 0
 
 
 def report(output: CallsOutput) -> Measured:
