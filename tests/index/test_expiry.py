@@ -44,6 +44,21 @@ async def test_a_call_extends_by_its_limit_and_hold(index: RedisIndex) -> None:
     assert await expiry(index, "r1") == ended
 
 
+async def test_a_short_call_does_not_cut_a_long_one(index: RedisIndex) -> None:
+    """While a long command runs, shorter calls of the same lease begin and end without bringing its expiry nearer."""
+    await warm(index, "p1")
+    lease = await claimed(index, "r1", hold_s=10, call_limit_s=1000)
+    long = await expiry(index, "r1")
+    await claimed(index, "r1", hold_s=10, call_limit_s=5)
+    await claimed(index, "r1", hold_s=10, call_limit_s=0)
+    assert await expiry(index, "r1") == long
+    await index.end_call(RequestId("r1"), lease.epoch)
+    assert await expiry(index, "r1") == long
+    for _ in range(2):
+        await index.end_call(RequestId("r1"), lease.epoch)
+        assert await expiry(index, "r1") < long - 900_000
+
+
 async def test_old_leases_do_not_hide_short_ones(index: RedisIndex) -> None:
     """A page of older leases with a long hold does not keep a younger one with a short hold alive.
 
