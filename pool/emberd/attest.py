@@ -1,15 +1,10 @@
 """The checks that follow a reset. Each looks for itself at what is there now; none trusts that the reset worked."""
 
 import os
-from typing import Dict, List, Set, Tuple
+from typing import Dict, List, Set
 
-from emberpool.pool.emberd import tree
+from emberpool.pool.emberd import sockets, tree
 from emberpool.pool.emberd.room import Room, Scratch
-
-Socket = Tuple[str, str]
-"""Kind and local address of a socket that waits for somebody."""
-
-_TCP_LISTEN = b"0A"
 
 
 class Attestor:
@@ -17,12 +12,12 @@ class Attestor:
 
     def __init__(self, mode: str, zygote_pid: int, scratch: Scratch) -> None:
         self._mode, self._zygote, self._scratch = mode, zygote_pid, scratch
-        self._before: Set[Socket] = set()
+        self._before: Set[sockets.Waiting] = set()
 
     def take_baseline(self) -> None:
         """Note the sockets that are not a job's: emberd's own and those of other containers of the pod."""
         if self._mode == "namespaces":
-            self._before = set(waiting_sockets())
+            self._before = set(sockets.waiting())
 
     def checks(self, old_ended: bool, new: Room) -> Dict[str, bool]:
         """Every check by name; True: nothing of the kind was left."""
@@ -33,7 +28,7 @@ class Attestor:
         }
         if self._mode == "namespaces":
             own_ipc = os.stat("/proc/self/ns/ipc").st_ino
-            found["listeners"] = not set(waiting_sockets()) - self._before
+            found["listeners"] = not set(sockets.waiting()) - self._before
             found["shared_memory"] = not inside["shared_memory"] and inside["ipc"] == new.ipc != own_ipc
         return found
 
@@ -46,26 +41,3 @@ class Attestor:
             return in_new
         known = {me, self._zygote, *tree.descendants([self._zygote], processes)}
         return in_new + [pid for pid, process in processes.items() if pid not in known and process.state not in "ZX"]
-
-
-def waiting_sockets() -> List[Socket]:
-    """TCP listeners, bound UDP sockets and abstract unix sockets of this network namespace."""
-    found: List[Socket] = []
-    for kind in ("tcp", "tcp6", "udp", "udp6"):
-        for line in _lines(kind):
-            fields = line.split()
-            if kind.startswith("udp") or fields[3] == _TCP_LISTEN:
-                found.append((kind, fields[1].decode("ascii")))
-    for line in _lines("unix"):
-        fields = line.split(None, 7)
-        if len(fields) == 8 and fields[7].startswith(b"@"):
-            found.append(("unix", fields[7].decode("latin-1")))
-    return found
-
-
-def _lines(kind: str) -> List[bytes]:
-    try:
-        with open(f"/proc/net/{kind}", "rb") as file:
-            return file.read().splitlines()[1:]
-    except OSError:
-        return []  # no IPv6 here

@@ -8,6 +8,9 @@ from typing import Any, Callable, Dict, Optional
 from emberpool.pool.emberd.attest import Attestor
 from emberpool.pool.emberd.room import Room, RoomError, Scratch, ZygoteLink
 
+BEHIND_S = 0.01
+"""How long work behind waits before it competes with the call that asked for it."""
+
 
 class Keeper:
     """`current` is the room of the lease, None between a fence and the end of its recycle."""
@@ -81,6 +84,7 @@ class Keeper:
     def _work_behind(self) -> None:
         while True:
             job = self._behind.get()
+            time.sleep(BEHIND_S)  # the answer that is just being made goes first
             try:
                 job()
             except (RoomError, OSError):

@@ -49,7 +49,12 @@ def build(folder: str, spec: RoomSpec) -> None:
             kernel.mount(os.path.join(upper, name), root + target, None, kernel.MS_BIND)
     _devices(root, spec)
     os.makedirs(root + "/proc", exist_ok=True)
-    kernel.mount("proc", root + "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    kernel.mount("proc", root + "/proc", "proc", flags)
+    # A job is root of the room's own namespaces: their settings would be its to change.
+    settings = root + "/proc/sys"
+    kernel.mount(settings, settings, None, kernel.MS_BIND)
+    kernel.mount(None, settings, None, kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | flags)
     if spec.overlay is None:
         kept = {root + target for _, target, _ in _WRITABLE} | {root + "/proc", root + "/dev/shm"}
         _read_only(root, kept)

@@ -73,9 +73,7 @@ async def test_many_files_do_not_hold_the_reset_up(room_lease: Lease) -> None:
 def pod(emberds: Starter) -> Iterator[EmberdProcess]:
     """A pod with rooms of the test's own, its spare room ready."""
     started = emberds.start("namespaces")
-    wait_until(
-        lambda: len(room_inits(started)) == 2 and len(list((started.scratch / "rooms").glob("*/upper/work"))) == 2
-    )
+    wait_until(lambda: len(room_inits(started)) == 2 and all(entered(init) for init in room_inits(started)))
     yield started
     started.stop()
 
@@ -88,6 +86,11 @@ def zygote_of(pod: EmberdProcess) -> int:
 def room_inits(pod: EmberdProcess) -> list[int]:
     """Host PIDs of the rooms' first processes, oldest first."""
     return sorted(children(zygote_of(pod)))
+
+
+def entered(init: int) -> bool:
+    """Whether a room's first process has made the room's root its own."""
+    return " /work " in Path(f"/proc/{init}/mountinfo").read_text()
 
 
 def children(pid: int) -> list[int]:
