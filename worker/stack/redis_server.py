@@ -1,5 +1,6 @@
 """A Redis of our own for one machine: private socket, password, no TCP port, no eviction, gone with its parent."""
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -19,6 +20,7 @@ from emberpool.worker.stack.process import ChildProcess
 from emberpool.worker.stack.programs import find_program
 
 PART: Final = "Redis"
+PREFIX: Final = "emberpool-redis-"
 START_S: Final = 30.0
 """Seconds until it must answer; reading a large append-only file takes some."""
 STOP_S: Final = 10.0
@@ -57,6 +59,31 @@ def _packaged() -> Path | None:
     return None
 
 
+def _new_run_dir(running: AsyncExitStack) -> Path:
+    """A private folder, locked and removed with `running`; takes away those of servers whose parent was killed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/lock"):
+        try:
+            lock = os.open(left, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
+    # Sockets have short paths, and a data folder may lie anywhere. mkdtemp makes it 0700.
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    running.callback(shutil.rmtree, folder, ignore_errors=True)
+    lock = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    running.callback(os.close, lock)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    # Locked before it has its name, so that nobody takes it for left behind.
+    (folder / "lock.new").rename(folder / "lock")
+    return folder
+
+
 class RedisServer:
     """A server from `async with` to its end. Start it from the main thread: the kernel ties it to its starter."""
 
@@ -85,9 +112,7 @@ class RedisServer:
         """
         program = find_redis()
         async with AsyncExitStack() as running:
-            # Sockets have short paths, and a data folder may lie anywhere. mkdtemp makes it 0700.
-            self._run_dir = Path(tempfile.mkdtemp(prefix="emberpool-redis-"))
-            running.callback(shutil.rmtree, self._run_dir, ignore_errors=True)
+            self._run_dir = _new_run_dir(running)
             child = ChildProcess((str(program), str(self._write_config())), log=self._log(), name=PART, stop_s=STOP_S)
             self.child = await running.enter_async_context(child)
             await wait_healthy(child, self._answers, START_S)
