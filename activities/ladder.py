@@ -14,6 +14,7 @@ from emberpool.activities.pools import Pool, Pools
 from emberpool.activities.recycle import delete
 from emberpool.activities.start import start_pod
 from emberpool.pool.model.claim import Claimed, Promote, Provision, Rebuilding, Swap, Wait
+from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.pod import Phase
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Ladder:
                         pause_s = 0.2
                     case _:
                         raise refusal(reply, call.ref)
-                await _event_or_timeout(woken, pause_s)
+                await _woken(woken, pause_s)
 
     @activity.defn(name=names.PROVISION_POD)
     async def provision_pod(self, call: ProvisionInput) -> StepOutput:
@@ -88,8 +89,17 @@ class Ladder:
             return StepOutput()
 
 
-async def _event_or_timeout(event: asyncio.Event, timeout_s: float) -> None:
+async def _woken(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait for the event or the time-out.
+
+    Raises:
+        PoolUnavailable: this worker stops; the retry waits on another one, at the same place in line.
+    """
+    waits = {asyncio.ensure_future(event.wait()), asyncio.ensure_future(activity.wait_for_worker_shutdown())}
     try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        pass
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    if activity.is_worker_shutdown():
+        raise PoolUnavailable("the worker that waited is stopping")

@@ -58,7 +58,8 @@ class Managing:
             async with heartbeating(self._pools.heartbeat_s, lambda: None):
                 while True:
                     output = await self._look(pool, call)
-                    if output is not None and (output.create or output.retire or time.monotonic() >= ends):
+                    over = time.monotonic() >= ends or activity.is_worker_shutdown()
+                    if output is not None and (output.create or output.retire or over):
                         return output
                     await asyncio.sleep(LOOK_S)
 

@@ -4,7 +4,8 @@ the provider."""
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from temporalio import activity
 
@@ -29,6 +30,12 @@ ROUND_S = 1.0
 """Longest pause between two rounds; a chore in the index ends it at once."""
 STAY_S = 600.0
 """How long one activity tends before the manager starts the next: few events in its history."""
+COMPARE_S = 30.0
+"""Pause between two comparisons of the index with everything that the provider has."""
+EXISTING = (PodState.STANDBY, PodState.IDLE, PodState.LEASED, PodState.DIRTY, PodState.RECYCLING)
+"""States whose pods the provider must have."""
+ALL = 100_000
+"""More pods than a pool has."""
 PAGE = 100
 """Pods or leases looked at in one round of each kind."""
 GRACE_S = 1.0
@@ -50,9 +57,9 @@ class Tending:
             pool = self._pools.get(call.profile)
             tender = Tender(pool, self._pools.sweep_quiet_s)
             async with heartbeating(self._pools.heartbeat_s, lambda: tender.done), asyncio.TaskGroup() as group:
-                watcher = group.create_task(tender.watch())
+                tender.beside(group, tender.watch())
                 await tender.rounds(group, time.monotonic() + STAY_S)
-                watcher.cancel()
+                tender.stop()
             return tender.done
 
 
@@ -63,14 +70,28 @@ class Tender:
         self._pool = pool
         self._sweep_quiet_s = sweep_quiet_s
         self._starting: set[PodName] = set()
+        self._beside: set[asyncio.Task[None]] = set()
+        self._compared = 0.0
         self.done = TendOutput()
 
+    def beside(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside the rounds, at most until they end."""
+        task = group.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    def stop(self) -> None:
+        """Cancel what is done beside the rounds: the next tending goes on with it."""
+        for task in self._beside:
+            task.cancel()
+
     async def rounds(self, group: asyncio.TaskGroup, until: float) -> None:
-        """Go round until the time is over. Trouble with Redis or the provider ends a round, not the stay."""
-        while time.monotonic() < until:
+        """Go round until the time is over or the worker stops. Trouble with a server ends a round, not the stay."""
+        while time.monotonic() < until and not activity.is_worker_shutdown():
             try:
                 await self.round()
                 await self._adopt(group)
+                await self._compare()
                 await self._pool.index.next_chores(ROUND_S)
             except IndexRebuilding:
                 await self._quietly(lambda: rebuild(self._pool))
@@ -98,13 +119,26 @@ class Tender:
         for pod in await self._pool.index.pods(PodState.STARTING, PAGE, older_than_s=ORPHAN_S):
             if pod.name not in self._starting:
                 self._starting.add(pod.name)
-                group.create_task(self._start(pod.name, pod.image))
+                self.beside(group, self._start(pod.name, pod.image))
 
     async def _start(self, name: PodName, image: str) -> None:
         try:
             await self._quietly(lambda: start_warm(self._pool, name, image))
         finally:
             self._starting.discard(name)
+
+    async def _compare(self) -> None:
+        """Find the pods that the provider does not know any more: a watch tells of changes since it began only."""
+        if time.monotonic() < self._compared + COMPARE_S:
+            return
+        self._compared = time.monotonic()
+        # The index first: a pod that is ready there was created before the provider is asked.
+        held = [pod.name for state in EXISTING for pod in await self._pool.index.pods(state, ALL)]
+        listed = {facts.name for facts in await self._pool.provider.list()}
+        for name in held:
+            if name not in listed:
+                await self._pool.index.pod_failed(name, "gone")
+                await self._delete(name, "gone")
 
     async def watch(self) -> None:
         """Tell the index of pods that ended. Starts anew after trouble with the provider."""

@@ -54,7 +54,6 @@ async def test_no_kernel_setting_of_the_host_can_be_opened_for_writing(local_pro
     assert [path for path in re.findall(r"'([^']+)'", opened) if not re.fullmatch(own, path)] == []
 
 
-@pytest.mark.xfail(reason="a room's /proc/sys is not read-only yet: settings of its own namespaces can be opened")
 async def test_no_kernel_setting_can_be_opened_for_writing(local_provider: MakeProvider, job: Jobs) -> None:
     """A job cannot open anything under /proc/sys for writing, whoever started the supervisor."""
     provider = local_provider()
