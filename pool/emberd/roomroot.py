@@ -63,16 +63,16 @@ def build(folder: str, spec: RoomSpec) -> None:
 
 def _overlay(root: str, upper: str, work: str, image: str) -> None:
     _folder(work, 0o755)
+    for _, target, mode in _WRITABLE:
+        # In the layer itself, before the mount: the image's own /tmp or /home may belong to a user that this
+        # namespace does not know, and a folder of such a user cannot be copied up.
+        _folder(upper + target, mode)
     options = f"lowerdir={_escaped(image)},upperdir={_escaped(upper)},workdir={_escaped(work)}"
     try:
         kernel.mount("overlay", root, "overlay", 0, options + ",userxattr")
     except OSError:
         # Kernels before 5.11 and privileged mounts know no userxattr.
         kernel.mount("overlay", root, "overlay", 0, options)
-    for _, target, mode in _WRITABLE:
-        if not os.path.isdir(root + target):
-            os.makedirs(root + target)
-            os.chmod(root + target, mode)
 
 
 def _escaped(path: str) -> str:
