@@ -92,20 +92,20 @@ class RolloutShard:
 
     async def _one(self, number: int, task: RolloutTask) -> None:
         try:
-            self._counts = counted(self._counts, await self._child(number, task))
+            result = await self._child(number, task)
         except ChildWorkflowError as error:
             if workflow.cancellation_reason() is not None:
                 raise
-            lost = RolloutResult(
+            result = RolloutResult(
                 rollout_id=self._rollout_id(number, task),
                 task_id=task.id,
                 outcome=RolloutOutcome.INFRA,
                 reward=None,
                 reason=f"{type(error.cause).__name__}: {error.cause}"[:1000],
             )
-            self._counts = counted(self._counts, lost)
         finally:
             self._gate.release()
+        self._counts = counted(self._counts, result)  # after the await: others count meanwhile
 
     async def _child(self, number: int, task: RolloutTask) -> RolloutResult:
         batch = self._shard.batch
