@@ -33,7 +33,7 @@ def to_table(report: Report) -> Table:
     mean = f", mean {report.reward_sum / report.rewarded:.3f}" if report.rewarded else ""
     rows = (
         ("results", f"{report.results} of {report.rollouts}"),
-        ("rewards", f"{report.reward_sum:g} of {report.rewarded} rewarded{mean}"),
+        ("rewards", f"sum {report.reward_sum:g} over {report.rewarded} rollouts with a reward{mean}"),
         ("outcomes", _counts(report.outcomes)),
         ("commands", _commands(report)),
         ("served from", f"{_counts(report.sources)}; {report.reuse_share:.1%} reused"),
