@@ -69,7 +69,9 @@ def _exactly(sock: socket.socket, size: int, fds: List[int]) -> bytes:
     data = b""
     while len(data) < size:
         try:
-            part, control, _, _ = sock.recvmsg(size - len(data), socket.CMSG_SPACE(_MOST_FDS * 4))
+            part, control, _, _ = sock.recvmsg(
+                size - len(data), socket.CMSG_SPACE(_MOST_FDS * 4), socket.MSG_CMSG_CLOEXEC
+            )
         except ConnectionResetError as error:
             raise Closed from error
         if not part:
