@@ -149,14 +149,13 @@ class RolloutBatch:
 
     @workflow.run
     async def run(self, batch: RolloutBatchInput) -> RolloutBatchResult:
-        """Shards run side by side and share the batch's concurrency evenly."""
+        """Shards run side by side and share the batch's concurrency by their size."""
         tasks = len(batch.tasks) or (await _load(batch, 0, 1, count=True)).total
         self._total = tasks * batch.rollouts_per_task
         firsts = range(0, self._total, SHARD_SIZE)
-        shares = _shares(batch.concurrency, len(firsts))
-        parts = await asyncio.gather(
-            *[self._run_shard(first, share) for first, share in zip(firsts, shares, strict=True)]
-        )
+        sizes = [min(SHARD_SIZE, self._total - first) for first in firsts]
+        shares = _shares(batch.concurrency, sizes)
+        parts = await asyncio.gather(*[self._run_shard(*shard) for shard in zip(firsts, sizes, shares, strict=True)])
         result = RolloutBatchResult(batch_id=batch.batch_id, results_url=batch.results_url)
         for part in parts:
             result = merged(result, part)
@@ -167,8 +166,7 @@ class RolloutBatch:
         """The batch's size; each shard tells how far it is."""
         return BatchProgress(total=self._total)
 
-    async def _run_shard(self, first: int, concurrency: int) -> RolloutBatchResult:
-        count = min(SHARD_SIZE, self._total - first)
+    async def _run_shard(self, first: int, count: int, concurrency: int) -> RolloutBatchResult:
         result: RolloutBatchResult = await workflow.execute_child_workflow(
             names.ROLLOUT_SHARD,
             ShardInput(batch=self._batch, first=first, count=count, concurrency=concurrency),
@@ -180,11 +178,9 @@ class RolloutBatch:
         return result
 
 
-def _shares(total: int, parts: int) -> list[int]:
-    """`total` split over `parts` as evenly as whole numbers go, at least 1 each."""
-    if parts == 0:
-        return []
-    return [max(1, total // parts + (index < total % parts)) for index in range(parts)]
+def _shares(total: int, sizes: list[int]) -> list[int]:
+    """`total` split in proportion to `sizes`, so that all parts end at about the same time; at least 1 each."""
+    return [max(1, round(total * size / sum(sizes))) for size in sizes]
 
 
 async def _load(batch: RolloutBatchInput, offset: int, limit: int, count: bool) -> LoadTasksOutput:
