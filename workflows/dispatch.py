@@ -1,5 +1,6 @@
 """How workflows call emberpool's activities: by name, with bounded retries, typed errors and a summary for people."""
 
+import asyncio
 from datetime import timedelta
 from typing import TypeVar, cast
 
@@ -32,6 +33,7 @@ async def call(name: str, argument: Frozen, result: type[Out], *, summary: str, 
     Raises:
         EmberpoolError: the typed error that the activity failed with.
         ActivityError: it was cancelled or timed out, or failed otherwise.
+        asyncio.CancelledError: the caller was cancelled meanwhile.
     """
     options: ActivityConfig = {
         "start_to_close_timeout": timedelta(minutes=5),
@@ -41,10 +43,20 @@ async def call(name: str, argument: Frozen, result: type[Out], *, summary: str, 
         "summary": summary,
     }
     options.update(config)
+    cancels = _cancels()
     try:
-        return cast(Out, await workflow.execute_activity(name, argument, result_type=result, **options))
+        output = cast(Out, await workflow.execute_activity(name, argument, result_type=result, **options))
     except ActivityError as error:
         typed = from_temporal(error)
         if typed is None:
             raise
         raise typed from error
+    if _cancels() > cancels:
+        # The activity ended before the cancellation reached it: waiting for its end has swallowed the cancellation.
+        raise asyncio.CancelledError(f"cancelled while {name} ended")
+    return output
+
+
+def _cancels() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from emberpool.worker.stack.embedded import StackOptions
 
 DEFAULT_DATA_DIR = Path(".emberpool")
+TEMPORAL_PORT, UI_PORT = 7233, 8233
+"""Where Temporal's own tools look for a server on this machine."""
 
 
 def command(
@@ -31,8 +33,8 @@ def command(
     profiles: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Profiles to serve; one named 'default' by default.")
     ] = None,
-    temporal_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Any free one by default.")] = None,
-    ui_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Any free one by default.")] = None,
+    temporal_port: Annotated[int | None, typer.Option(min=1, max=65535, help="7233 by default, if it is free.")] = None,
+    ui_port: Annotated[int | None, typer.Option(min=1, max=65535, help="8233 by default, if it is free.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
 ) -> None:
     """Run Temporal, Redis, local pods and workers on this machine until Ctrl-C.
@@ -46,14 +48,15 @@ def command(
       emberpool dev --ephemeral --profiles profiles.yaml --ui-port 8233
     """
     from emberpool.worker.stack.embedded import StackOptions
+    from emberpool.worker.stack.ports import usual_port
 
     with _data_dir(data_dir, ephemeral) as folder:
         options = StackOptions(
             data_dir=folder,
             ephemeral=ephemeral,
             profiles=_profiles(profiles),
-            temporal_port=temporal_port,
-            ui_port=ui_port,
+            temporal_port=temporal_port or usual_port(TEMPORAL_PORT),
+            ui_port=ui_port or usual_port(UI_PORT),
             workers=workers,
         )
         # It runs until it is stopped: to be stopped is no failure.

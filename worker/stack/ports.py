@@ -27,3 +27,11 @@ def choose_port(part: str, asked: int | None, option: str) -> int:
             raise StackError(part, f"port {asked} ({option}) is {what}", remedy) from error
         port: int = probe.getsockname()[1]
         return port
+
+
+def usual_port(number: int) -> int | None:
+    """`number` if it is free, so that a person finds a server where its documentation says; else None: any free one."""
+    try:
+        return choose_port("port", number, "")
+    except StackError:
+        return None
