@@ -2,6 +2,14 @@
 
 from emberpool.pool.model.frozen import Frozen
 
+PRIORITIES = 4096
+"""Priorities lie between minus and plus this; others are taken as the nearest."""
+
+
+def milliseconds(seconds: float) -> int:
+    """Seconds as whole milliseconds, never below zero: the index's own unit."""
+    return max(0, round(seconds * 1000))
+
 
 class IndexLimits(Frozen):
     """Put before every script as constants, so that all workers of a pool must agree on them."""

@@ -18,7 +18,7 @@ from emberpool.pool.index.contract import (
     Reserved,
 )
 from emberpool.pool.index.keys import key_base
-from emberpool.pool.index.limits import IndexLimits
+from emberpool.pool.index.limits import PRIORITIES, IndexLimits, milliseconds
 from emberpool.pool.index.readers import BlockingReads
 from emberpool.pool.index.rebuild import rebuild_index
 from emberpool.pool.index.replies import (
@@ -37,13 +37,6 @@ from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.ids import BootId, PodName, PodUid, RequestId
 from emberpool.pool.model.recycle import Attestation
 from emberpool.pool.model.state import PodState
-
-PRIORITIES = 4096
-"""Priorities lie between minus and plus this; others are taken as the nearest."""
-
-
-def _ms(seconds: float) -> int:
-    return max(0, round(seconds * 1000))
 
 
 class RedisIndex:
@@ -80,12 +73,12 @@ class RedisIndex:
             request.caller,
             request.image,
             request.fingerprint,
-            _ms(request.hold_s),
-            _ms(request.wait_timeout_s),
+            milliseconds(request.hold_s),
+            milliseconds(request.wait_timeout_s),
             max(-PRIORITIES, min(PRIORITIES, request.priority)),
             request.holder.model_dump_json(),
             "" if request.epoch is None else request.epoch,
-            _ms(request.call_limit_s),
+            milliseconds(request.call_limit_s),
             request.waker,
             request.new_pod,
         )
@@ -150,7 +143,7 @@ class RedisIndex:
             epoch,
             "1" if attestation.holds else "",
             attestation.model_dump_json(),
-            _ms(keep_alive_s),
+            milliseconds(keep_alive_s),
             max_uses,
         )
         return freed_reply(reply)
@@ -178,11 +171,13 @@ class RedisIndex:
 
     async def quiet_leases(self, quiet_s: float, limit: int) -> list[LeaseRecord]:
         """See PoolIndex.quiet_leases."""
-        return [lease_record(row) for row in rows(await self._run.built(Script.QUIET_LEASES, _ms(quiet_s), limit))]
+        return [
+            lease_record(row) for row in rows(await self._run.built(Script.QUIET_LEASES, milliseconds(quiet_s), limit))
+        ]
 
     async def pods(self, state: PodState, limit: int, older_than_s: float = 0.0) -> list[PodRecord]:
         """See PoolIndex.pods."""
-        reply = await self._run.built(Script.PODS, state.value, limit, _ms(older_than_s))
+        reply = await self._run.built(Script.PODS, state.value, limit, milliseconds(older_than_s))
         return [pod_record(row) for row in rows(reply)]
 
     async def pod(self, name: PodName) -> PodRecord | None:
@@ -201,7 +196,7 @@ class RedisIndex:
 
     async def try_rebuild_lock(self, who: str, ttl_s: float) -> bool:
         """See PoolIndex.try_rebuild_lock. False too if the index has a generation: there is nothing to rebuild."""
-        return (await self._run(Script.REBUILD_LOCK, who, max(1, _ms(ttl_s))))[0] == "done"
+        return (await self._run(Script.REBUILD_LOCK, who, max(1, milliseconds(ttl_s))))[0] == "done"
 
     async def rebuild(self, who: str, pods: list[RebuiltPod]) -> bool:
         """See PoolIndex.rebuild."""

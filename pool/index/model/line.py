@@ -1,0 +1,126 @@
+"""The line: fair between callers by the grants that each has had; within one, first come first served, by priority."""
+
+from emberpool.pool.index.model.memory import Memory
+from emberpool.pool.index.model.ordered import Ordered
+from emberpool.pool.index.model.records import Lease
+
+PRIORITY_STEP = 2**40
+"""Ranks between two priorities: more requests than ever stand in one line."""
+
+
+class Line:
+    """Requests that wait. A caller's virtual time is the number of its grants, never behind the line's own."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.callers = Ordered()
+        """Callers that wait, by virtual time."""
+        self.arrivals = Ordered()
+        """Requests that wait, by when they came."""
+        self._by_rank: dict[tuple[str, str], Ordered] = {}
+
+    def clear(self) -> None:
+        """Nobody waits."""
+        self.callers, self.arrivals, self._by_rank = Ordered(), Ordered(), {}
+
+    def __len__(self) -> int:
+        return len(self.arrivals)
+
+    def first(self) -> str | None:
+        """The request whose turn it is."""
+        caller = self.callers.first()
+        return None if caller is None else self._those("of", caller).first()
+
+    def next_rank(self, priority: int) -> int:
+        """A place behind all that came before with this priority."""
+        self._memory.ranks += 1
+        return self._memory.ranks - priority * PRIORITY_STEP
+
+    def in_share(self, caller: str) -> bool:
+        """Whether a caller may take its own pods past the others."""
+        first = self.callers.lowest()
+        return first is None or self._time_of(caller) - first <= self._memory.limits.lead
+
+    def charge(self, caller: str) -> None:
+        """A grant costs its caller one step, but only while somebody waits."""
+        first = self.callers.lowest()
+        if first is None:
+            return
+        after = self._time_of(caller) + 1
+        self._memory.line_time = max(first, self._memory.line_time)
+        self._remember(caller, after)
+        if caller in self.callers:
+            self.callers.add(caller, after)
+
+    def enter(self, request_id: str) -> None:
+        """Stand in line, at the old rank if it had one."""
+        lease = self._memory.leases[request_id]
+        if lease.rank == 0:
+            lease.rank = self.next_rank(lease.priority)
+        if lease.caller not in self.callers:
+            self.callers.add(lease.caller, self._time_of(lease.caller))
+        for which in _groups(lease):
+            self._by_rank.setdefault(which, Ordered()).add(request_id, lease.rank)
+        self.arrivals.add(request_id, lease.arrival)
+        self._memory.deadlines.add(request_id, lease.deadline)
+        lease.state, lease.pod, lease.queued = "waiting", "", True
+
+    def leave(self, request_id: str) -> None:
+        """Go out of line, if it stands there."""
+        lease = self._memory.leases[request_id]
+        if not lease.queued:
+            return
+        lease.queued = False
+        for which in _groups(lease):
+            self._by_rank[which].discard(request_id)
+            if not self._by_rank[which]:
+                del self._by_rank[which]
+        self.arrivals.discard(request_id)
+        self._memory.deadlines.discard(request_id)
+        if not self._those("of", lease.caller):
+            self._remember(lease.caller, self.callers.score(lease.caller) or 0)
+            self.callers.discard(lease.caller)
+
+    def rivals_of(self, request_id: str) -> int:
+        """How many others wait for the same image."""
+        lease = self._memory.leases[request_id]
+        return len(self._those("image", lease.image)) - (1 if lease.queued else 0)
+
+    def first_of_image(self, image: str) -> str | None:
+        """Who should get a pod of this image that was never used: in the line's order as far as it is looked through,
+        after that who came first."""
+        asking = self._those("image", image)
+        if not asking:
+            return None
+        for caller in self.callers.head(self._memory.limits.look):
+            request_id = self._those("of", caller).first()
+            if request_id is not None and self._memory.leases[request_id].image == image:
+                return request_id
+        return asking.first()
+
+    def first_of_tag(self, tag: str, image: str) -> tuple[str | None, str | None]:
+        """Who of the tag, within its caller's share, asks for this image; and, if nobody does, who for another one."""
+        asking = self._those("tag", tag).head(self._memory.limits.look)
+        if not asking or not self.in_share(self._memory.leases[asking[0]].caller):
+            return None, None
+        for request_id in asking:
+            if self._memory.leases[request_id].image == image:
+                return request_id, None
+        return None, asking[0]
+
+    def _those(self, kind: str, which: str) -> Ordered:
+        return self._by_rank.get((kind, which)) or Ordered()
+
+    def _time_of(self, caller: str) -> int:
+        own = self.callers.score(caller)
+        if own is not None:
+            return own
+        return max(self._memory.caller_times.get(caller, 0), self._memory.line_time)
+
+    def _remember(self, caller: str, time: int) -> None:
+        self._memory.caller_times[caller] = time
+        self._memory.keep_for(f"caller:{caller}", self._memory.limits.caller_ms)
+
+
+def _groups(lease: Lease) -> tuple[tuple[str, str], ...]:
+    return ("of", lease.caller), ("tag", lease.tag), ("image", lease.image)
