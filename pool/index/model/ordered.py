@@ -36,6 +36,10 @@ class Ordered:
         """The score of a member."""
         return self._scores.get(name)
 
+    def scores(self) -> dict[str, int]:
+        """Every member with its score."""
+        return dict(self._scores)
+
     def first(self) -> str | None:
         """The member with the lowest score."""
         return self._order[0][1] if self._order else None

@@ -49,9 +49,9 @@ class Sweeping:
         retired = memory.shelf("keep").up_to(memory.now, limit)
         for name in retired:
             memory.change(name, PodState.DRAINING, reason="keep_alive")
-        while len(retired) < limit and memory.over_ceiling and (name := self._worth_least()):
-            memory.change(name, PodState.DRAINING, reason="over_ceiling")
-            retired.append(name)
+        while len(retired) < limit and memory.over_ceiling and (least := self._worth_least()):
+            memory.change(least, PodState.DRAINING, reason="over_ceiling")
+            retired.append(least)
         return [PodName(name) for name in retired]
 
     def _worth_least(self) -> str | None:
