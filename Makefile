@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CODE := workflows activities pool worker tests benchmarks src/emberpool/__init__.py
 
-.PHONY: help setup demo test lint format types layers bench package ci clean
+.PHONY: help setup demo test lint format types layers bench soak package ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -45,6 +45,9 @@ layers: $(STAMP) ## Check that imports go one way
 
 bench: $(STAMP) ## Measure (ARGS="--json figures.json")
 	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+soak: $(STAMP) ## Drive the index's scripts against its model (STEPS=1000000 SEED=N)
+	$(BIN)/python benchmarks/soak.py --steps $(or $(STEPS),1000000) $(if $(SEED),--seed $(SEED)) --count soak-steps.txt
 
 package: $(STAMP) ## Build the wheel, compare it with git, and try it installed
 	.ci/package $(BIN)/python
