@@ -1,6 +1,6 @@
 """Runs the measurements on an embedded stack of this machine, and prints what came of them.
 
-python benchmarks/bench.py [warm_call] [index] [recycle] [--quick] [--json FILE]
+python benchmarks/bench.py [warm_call] [index] [index_scale] [recycle] [--quick] [--json FILE]
 """
 
 import argparse
@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH leaves it out
 
 import index_rates  # noqa: E402
+import index_scale  # noqa: E402
 import recycle_time  # noqa: E402
 import warm_call  # noqa: E402
 from figures import Measured  # noqa: E402
@@ -26,7 +27,7 @@ from emberpool.pool.model.profile import Profile  # noqa: E402
 from emberpool.worker.cli.output import console  # noqa: E402
 from emberpool.worker.stack.embedded import EmbeddedStack, StackOptions  # noqa: E402
 
-NAMES = (warm_call.NAME, index_rates.NAME, recycle_time.NAME)
+NAMES = (warm_call.NAME, index_rates.NAME, index_scale.NAME, recycle_time.NAME)
 PROFILE = Profile(name="bench", min_warm=1, max_pods=2)
 
 
@@ -37,6 +38,8 @@ async def measure(name: str, folder: Path, quick: bool) -> Measured:
             return await warm_call.measure(stack, PROFILE.name, 50 if quick else 300)
         if name == index_rates.NAME:
             return await index_rates.measure(stack.settings.redis_url, 1600 if quick else 16000)
+        if name == index_scale.NAME:
+            return await index_scale.measure(stack.settings.redis_url, 500 if quick else 5000)
         return await recycle_time.measure(stack.settings, 3 if quick else 15)
 
 

@@ -53,7 +53,7 @@ async def measure(redis_url: str, cycles: int) -> Measured:
     """About `cycles` per row."""
     mark = uuid.uuid4().hex[:8]
     pools = {f"{size:,} pods": (f"{mark}-{size}", _cycles) for size in (SMALL, LARGE)}
-    pools[f"{WAITERS:,} waiters"] = (f"{mark}-line", _line_cycles)
+    pools[f"{WAITERS:,} waiters"] = (f"{mark}-line", Line().cycles)
     async with await connect(redis_url) as redis:
         await _fill(RedisIndex(redis, "bench", f"{mark}-{SMALL}"), SMALL)
         await _fill(RedisIndex(redis, "bench", f"{mark}-{LARGE}"), LARGE)
@@ -64,7 +64,7 @@ async def measure(redis_url: str, cycles: int) -> Measured:
                 for kind, (pool, act) in pools.items():
                     timings = shown.setdefault((kind, clients), Timings())
                     await _run(redis, redis_url, pool, act, clients, max(1, cycles // clients // ROUNDS), timings)
-        burst = await _burst(redis_url, f"{mark}-burst")
+        burst = await _burst(redis, f"{mark}-burst")
     return _measured(shown, burst)
 
 
@@ -126,24 +126,28 @@ async def _cycles(index: LeanIndex, number: int, cycles: int, timings: Timings) 
         await _recycle(index, released.pod)
 
 
-async def _line_cycles(index: LeanIndex, number: int, cycles: int, timings: Timings) -> None:
-    """The line stays as long as it is: each claim enters at its end, each release serves its head."""
-    held = RequestId(f"held-{number}")
-    for _ in range(cycles):
-        question = _request(RequestId(uuid.uuid4().hex), TAG, "bench/line")
-        began = time.perf_counter()
-        waits = await index.claim(question)
-        between = time.perf_counter()
-        released = await index.release(held)
-        timings.claim_ms.append((between - began) * 1000)
-        timings.release_ms.append((time.perf_counter() - between) * 1000)
-        if not isinstance(waits, Wait) or not isinstance(released, Released):
-            raise RuntimeError(f"claimed {waits}, released {released}")
-        held = await _recycle(index, released.pod)
-    await index.release(held)
-    # The next round of this client finds its pod by this name again.
-    raise_if_none = await _recycle_to(index, held, number)
-    assert raise_if_none
+class Line:
+    """A pool whose pods are all held, and whose line stays as long as it is: each claim enters at its end, each release
+    serves its head."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, RequestId] = {}
+
+    async def cycles(self, index: LeanIndex, number: int, cycles: int, timings: Timings) -> None:
+        """Each client goes on from the lease that it served last."""
+        held = self._held.get(number, RequestId(f"held-{number}"))
+        for _ in range(cycles):
+            question = _request(RequestId(uuid.uuid4().hex), TAG, "bench/line")
+            began = time.perf_counter()
+            waits = await index.claim(question)
+            between = time.perf_counter()
+            released = await index.release(held)
+            timings.claim_ms.append((between - began) * 1000)
+            timings.release_ms.append((time.perf_counter() - between) * 1000)
+            if not isinstance(waits, Wait) or not isinstance(released, Released):
+                raise RuntimeError(f"claimed {waits}, released {released}")
+            held = await _recycle(index, released.pod)
+        self._held[number] = held
 
 
 async def _recycle(index: LeanIndex, pod: PodName) -> RequestId:
@@ -153,3 +157,73 @@ async def _recycle(index: LeanIndex, pod: PodName) -> RequestId:
         raise RuntimeError(f"recycle: {started}")
     freed = await index.finish_recycle(pod, started.epoch, PROVED, 3600, 1_000_000)
     return freed.request_id if isinstance(freed, HandedTo) else RequestId("")
+
+
+async def _fill(index: RedisIndex, size: int) -> None:
+    """The way in which an index comes to be: from the accounts of its pods."""
+    await _build(index, [_account(f"pod-{number:06d}") for number in range(size)])
+
+
+async def _fill_line(index: RedisIndex) -> None:
+    held = [_account(f"pod-{number:06d}", f"held-{number}") for number in range(max(CLIENTS))]
+    await _build(index, held)
+    for number in range(WAITERS):
+        reply = await index.claim(_request(RequestId(f"waiter-{number}"), TAG, "bench/line"))
+        if not isinstance(reply, Wait):
+            raise RuntimeError(f"a waiter was answered {reply}")
+
+
+async def _build(index: RedisIndex, pods: list[RebuiltPod]) -> None:
+    if not await index.try_rebuild_lock("bench", 60) or not await index.rebuild("bench", pods):
+        raise RuntimeError("the index could not be built")
+    await index.set_targets(1, len(pods), 0)
+
+
+def _account(name: str, lease: str = "") -> RebuiltPod:
+    return RebuiltPod(
+        name=PodName(name),
+        uid=PodUid(f"uid-{name}"),
+        boot_id=BootId(f"boot-{name}"),
+        endpoint=f"unix:/nowhere/{name}",
+        image="base",
+        state="held" if lease else "clean",
+        tag=TAG if lease else "",
+        epoch=1 if lease else 0,
+        lease=lease,
+        hold_s=3600,
+    )
+
+
+async def _burst(redis: IndexRedis, pool: str) -> list[float]:
+    """Milliseconds until each of many claims that come at once is answered; three times."""
+    index = RedisIndex(redis, "bench", pool)
+    await _fill(index, SMALL)
+    taken: list[float] = []
+    for turn in range(3):
+        questions = [
+            _request(RequestId(f"burst-{turn}-{number}"), Tag(f"{number:032x}"), f"bench/{number % 20}")
+            for number in range(BURST)
+        ]
+        began = time.perf_counter()
+
+        async def claim(question: ClaimRequest, began: float = began) -> float:
+            reply = await index.claim(question)
+            if not isinstance(reply, Claimed):
+                raise RuntimeError(f"claimed {reply}")
+            return (time.perf_counter() - began) * 1000
+
+        taken += await asyncio.gather(*(claim(question) for question in questions))
+    return taken
+
+
+def _request(request: RequestId, tag: Tag, caller: str) -> ClaimRequest:
+    return ClaimRequest(
+        request_id=request,
+        tag=tag,
+        caller=caller,
+        image="base",
+        hold_s=3600,
+        wait_timeout_s=3600,
+        holder=Holder(namespace="bench", workflow_id="bench", run_id="bench"),
+        new_pod=PodName(f"new-{request}"),
+    )
