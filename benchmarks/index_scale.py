@@ -22,10 +22,10 @@ CLIENTS = (1, 16, 256)
 ROUNDS = 5
 """The pools are measured by turns, so that what else the machine does falls on all of them."""
 SETTING = (
-    f"Real: Redis and the index's scripts; pods are records only. A closed loop per client, each with a bare connection "
-    f"of its own, all in one process. A cycle: claim, release, begin and finish of the recycle. With {WAITERS:,} waiters: "
-    f"a claim enters the line, a lease is released, and its pod goes to the line's head. The burst goes through one "
-    f"worker's connections (redis-py, 16 of them), on {SMALL:,} warm pods."
+    "Real: Redis and the index's scripts; pods are records only. A closed loop per client, each with a bare connection "
+    "of its own, all in one process. A cycle: claim, release, begin and finish of the recycle. With waiters: a claim "
+    "enters the line, a lease is released, and its pod goes to the line's head. The burst goes through one worker's "
+    f"connections (redis-py, 16 of them), on {SMALL:,} warm pods."
 )
 PROVED = Attestation(tier=RecycleTier.ROOM, checks={"processes": True})
 TAG = Tag("0" * 32)
@@ -73,7 +73,10 @@ def _measured(shown: dict[tuple[str, int], Timings], burst: list[float]) -> Meas
     figures: dict[str, float] = {"burst_claims": BURST, "burst_p99_ms": quantile(burst, 0.99)}
     for (kind, clients), timings in shown.items():
         rate = len(timings.claim_ms) / timings.wall_s
-        row, name = [kind, f"{clients}", f"{rate:.0f}/s"], f"{kind.replace(',', '').replace(' ', '_')}_{clients}_clients"
+        row, name = (
+            [kind, f"{clients}", f"{rate:.0f}/s"],
+            f"{kind.replace(',', '').replace(' ', '_')}_{clients}_clients",
+        )
         figures[f"cycles_per_s_{name}"] = rate
         for what, values in (("claim", timings.claim_ms), ("release", timings.release_ms)):
             for told, share in (("p50", 0.5), ("p99", 0.99)):
@@ -84,7 +87,9 @@ def _measured(shown: dict[tuple[str, int], Timings], burst: list[float]) -> Meas
     figures["claim_and_release_large_over_small"] = large / small
     blank = ("", "", "")
     rows.append((f"{LARGE // SMALL}x the pods, one client", "1", f"{large / small:.2f}x", "", *blank))
-    rows.append((f"{BURST} claims at once", f"{BURST}", "", ms(quantile(burst, 0.5)), ms(quantile(burst, 0.99)), "", ""))
+    rows.append(
+        (f"{BURST} claims at once", f"{BURST}", "", ms(quantile(burst, 0.5)), ms(quantile(burst, 0.99)), "", "")
+    )
     header = ("pool", "clients", "cycles", "claim p50", "claim p99", "release p50", "release p99")
     return Measured(NAME, "index alone, by size", SETTING, header, tuple(rows), figures)
 

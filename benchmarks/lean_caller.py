@@ -1,4 +1,4 @@
-"""Runs the index's scripts over a bare connection, so that a measurement shows the scripts rather than a client library.
+"""Runs the index's scripts over a bare connection, so that a measurement shows the scripts, not a client library.
 
 What RedisIndex does before and after is left as it is; only the bytes in between go without redis-py.
 """

@@ -19,9 +19,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # PYTHONSAFEPATH leaves it out
 
 from fixtures.clocked_index import Clock  # noqa: E402
+from fixtures.index_cast import weighed  # noqa: E402
 from fixtures.index_pair import Pair  # noqa: E402
 from fixtures.index_settling import settle  # noqa: E402
-from fixtures.index_world import World, weighed  # noqa: E402
+from fixtures.index_world import World  # noqa: E402
 
 from emberpool.pool.index.connection import IndexRedis, connect  # noqa: E402
 from emberpool.pool.index.limits import IndexLimits  # noqa: E402
@@ -80,6 +81,11 @@ async def run(redis: IndexRedis, seed: int, steps: int, done: Done) -> None:
     done.answers.update(pair.answers)
 
 
+def _write(count: Path | None, steps: int) -> None:
+    if count is not None:
+        count.write_text(f"{steps}\n")
+
+
 async def soak(steps: int, seed: int, count: Path | None) -> int:
     """Run after run until there have been `steps`; 1 if one failed."""
     began, done, said = time.monotonic(), Done(), time.monotonic()
@@ -94,8 +100,7 @@ async def soak(steps: int, seed: int, count: Path | None) -> int:
             if time.monotonic() - said > 10:
                 said = time.monotonic()
                 print(done.told(seed, said - began), flush=True)
-            if count is not None:
-                count.write_text(f"{done.steps}\n")
+            _write(count, done.steps)
     print(done.told(seed, time.monotonic() - began))
     for answer, number in sorted(done.answers.items()):
         print(f"  {answer:40} {number:>10,}")
