@@ -37,9 +37,9 @@ async def measure(name: str, folder: Path, quick: bool) -> Measured:
         if name == warm_call.NAME:
             return await warm_call.measure(stack, PROFILE.name, 50 if quick else 300)
         if name == index_rates.NAME:
-            return await index_rates.measure(stack.settings.redis_url, 1600 if quick else 16000)
+            return await index_rates.measure(stack.settings.redis_url, 1600 if quick else 6000)
         if name == index_scale.NAME:
-            return await index_scale.measure(stack.settings.redis_url, 500 if quick else 5000)
+            return await index_scale.measure(stack.settings.redis_url, 300 if quick else 1500)
         return await recycle_time.measure(stack.settings, 3 if quick else 15)
 
 
