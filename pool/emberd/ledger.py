@@ -27,7 +27,7 @@ class Ledger:
     """(state, tag, epoch, lease, hold), changed under one lock and written to disk before anything depends on it."""
 
     def __init__(self, state_dir: str) -> None:
-        """A start that finds an account was interrupted: it is dirty, with that tag and epoch."""
+        """A start that finds an account was used before: it is dirty, with that tag and epoch."""
         self.lock = threading.RLock()
         """Held by callers too, where a check and what follows from it must not come apart."""
         self._path = os.path.join(state_dir, "state.json")
@@ -94,8 +94,7 @@ class Ledger:
         with self.lock:
             if self._state != "dirty" or self._epoch != epoch:
                 raise Refused(409, "not_fenced", f"state is {self._state} at epoch {self._epoch}")
-            os.unlink(self._path)
-            self._state = "clean"
+            self._state = "clean"  # the account stays: whoever used the pod last must be known after a restart too
 
     def _become_dirty(self, epoch: int) -> None:
         self._state, self._epoch, self._lease, self._hold_s = "dirty", epoch, "", 0.0

@@ -135,6 +135,21 @@ async def test_a_restart_while_held_is_dirty(emberds: Starter, emberd_client: Em
     assert not (second.scratch / "work" / "f").exists()
 
 
+async def test_a_restart_of_a_reset_pod_remembers_its_caller(emberds: Starter, emberd_client: EmberdClient) -> None:
+    """A pod that was used, reset and then restarted is not fresh: it keeps its tag, and another caller is refused."""
+    first = emberds.start("plain")
+    lease = open_lease(first, emberd_client)
+    await lease.sh("true")
+    epoch = lease.proof.epoch + 1
+    await emberd_client.fence(first.address, epoch)
+    assert (await emberd_client.recycle(first.address, epoch)).holds
+    first.process.kill()
+    first.process.wait()
+    second = emberds.start("plain", first.folder, pod=first.address.name, key=key_of(first))
+    state = await emberd_client.state(first.address.name, second.address.endpoint)
+    assert (state.state, state.tag, state.epoch) == ("dirty", lease.proof.tag, epoch)
+
+
 def key_of(emberd: EmberdProcess) -> str:
     """The key in hex that this emberd was started with."""
     return pod_key(POOL_KEY, emberd.address.name).hex()
