@@ -47,6 +47,7 @@ MOVES = 5
 
 LOST_WORDS = {
     "stale_epoch": "fenced",
+    "lease_over": "fenced",
     "other_lease": "fenced",
     "other_boot": "restarted",
     "other_tag": "fenced",
@@ -125,7 +126,7 @@ def refusal(reply: Lost | Closed | Expired | Mismatch | Rebuilding, ref: Sandbox
 
 async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> bool:
     """Whether the claim may go to another pod: only if it is new and nothing of the call can have happened."""
-    if not claimed.new or (isinstance(error, PodUnreachable) and error.sent):
+    if not claimed.new or error.sent:
         return False
     reason = f"first_contact: {error}"
     log.warning("pod %s failed at first contact: %s", claimed.pod.name, error)
@@ -134,13 +135,14 @@ async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefuse
 
 async def _lost_or(pool: Pool, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
     """SandboxLost if the pod is certainly gone or refuses the lease for good, else the transient error itself."""
+    executed = "unknown" if error.sent or activity.info().attempt > 1 else "no"
     if isinstance(error, PodRefused):
-        return SandboxLost(LOST_WORDS[error.word], "no", error.detail) if error.word in LOST_WORDS else error
+        return SandboxLost(LOST_WORDS[error.word], executed, error.detail) if error.word in LOST_WORDS else error
     facts = await pool.provider.wait_ready(claimed.pod.name, 0)
     if facts.phase is Phase.READY and facts.uid == claimed.pod.uid:
         return error
     await pool.index.pod_failed(claimed.pod.name, facts.reason or "pod_gone")
-    return SandboxLost(facts.reason or "pod_gone", "unknown" if error.sent else "no", error.detail)
+    return SandboxLost(facts.reason or "pod_gone", executed, error.detail)
 
 
 def _lease(call: OpenCall, claimed: Claimed, ref: SandboxRef, scheduled: datetime) -> Lease:

@@ -29,7 +29,7 @@ _ARGUMENTS: dict[type[EmberpoolError], tuple[str, ...]] = {
     RequestMismatch: ("request_id",),
     SandboxFileError: ("path", "reason", "detail"),
     PodUnreachable: ("pod", "detail", "sent"),
-    PodRefused: ("word", "detail"),
+    PodRefused: ("word", "detail", "sent"),
     CommandFailed: ("outcome", "exit_code", "signal", "tail"),
     CommandTimedOut: ("time_limit_s", "tail"),
     CommandOutOfMemory: ("tail",),

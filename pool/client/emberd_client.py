@@ -30,6 +30,8 @@ CONNECT_TRIES = 2
 OVERTIME_S = 30.0
 """Seconds past the command's own limit after which no answer is expected any more."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
+LEASE_OVER = "lease_over"
+"""emberd's word for a lease that ended while a call waited: what the call had started did run."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,7 +82,7 @@ class EmberdClient:
         A lost connection is made anew and the execution joined, `REATTACH_TRIES` times in a row.
 
         Raises:
-            PodUnreachable: with `sent` True if the command may have started.
+            PodUnreachable, PodRefused: with `sent` True if the command may have started.
         """
         loop = asyncio.get_running_loop()
         give_up = loop.time() + command.time_limit_s + OVERTIME_S
@@ -94,6 +96,8 @@ class EmberdClient:
                     raise PodUnreachable(pod.name, error.detail, sent) from error
                 await asyncio.sleep(min(2.0, 0.05 * 2**lost))
                 continue
+            except PodRefused as error:
+                raise PodRefused(error.word, error.detail, sent or error.word == LEASE_OVER) from error
             lost, known, sent = 0, True, True
             if not answer["running"]:
                 return command_result(answer, command.time_limit_s)

@@ -154,7 +154,10 @@ class Calls:
 
     def _outcome(self, claim: Claim, execution: Execution, wait_s: float) -> Answer:
         result = execution.wait(wait_s)
-        self._ledger.demand_holder(claim)  # a fence may have ended it: then this is no result
+        try:
+            self._ledger.demand_holder(claim)  # a fence may have ended it: then this is no result
+        except Refused as refusal:
+            raise Refused(409, "lease_over", refusal.detail) from refusal
         about: Dict[str, Any] = {
             "id": execution.request.id,
             "running": result is None,

@@ -93,15 +93,15 @@ class PodRefused(EmberpoolError):
     """emberd answered, rightly signed, that it will not: the lease is over, or was never this one.
 
     Raised by pool/client, caught by the activities, which turn it into SandboxLost or move a new claim; not retried.
-    `word` is one of docs/emberd-protocol.md: other_boot, stale_epoch, other_lease, other_tag, not_clean, not_fenced,
-    unknown_execution.
+    `word` is one of docs/emberd-protocol.md: other_boot, stale_epoch, lease_over, other_lease, other_tag, not_clean,
+    not_fenced, unknown_execution. `sent` is True if the call's command may have started before the refusal.
     """
 
     remedy = "open a new sandbox"
 
-    def __init__(self, word: str, detail: str = "") -> None:
+    def __init__(self, word: str, detail: str = "", sent: bool = False) -> None:
         super().__init__(f"refused: {word}{': ' + detail if detail else ''}")
-        self.word, self.detail = word, detail
+        self.word, self.detail, self.sent = word, detail, sent
 
 
 class SandboxFileError(EmberpoolError):

@@ -73,7 +73,7 @@ async def test_a_fence_ends_the_lease_and_what_runs(lease: Lease) -> None:
     assert (state.state, state.epoch, state.lease) == ("dirty", lease.emberd.epoch, "")
     with pytest.raises(PodRefused) as caught:
         await running
-    assert caught.value.word == "stale_epoch"
+    assert caught.value.word == "lease_over" and caught.value.sent
     assert await refusal(lease) == "stale_epoch"
     assert await refusal(lease, epoch=lease.emberd.epoch + 1) == "not_clean"
     with pytest.raises(PodRefused):
