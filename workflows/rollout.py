@@ -3,6 +3,7 @@
 from collections import Counter
 from datetime import timedelta
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
@@ -11,6 +12,7 @@ from emberpool.activities import names
 from emberpool.activities.models import Nothing, RecordResultInput
 from emberpool.pool.model.command import CommandResult, Outcome
 from emberpool.pool.model.errors import EmberpoolError
+from emberpool.pool.model.inputs import invalid_input
 from emberpool.pool.model.rollout import (
     Action,
     PolicyInput,
@@ -95,16 +97,19 @@ class Rollout:
             turns=tuple(self._turns),
             seed=self._input.seed,
         )
-        action: Action = await workflow.execute_activity(
+        answer: object = await workflow.execute_activity(
             self._input.policy,
             question,
-            result_type=Action,
+            result_type=object,  # an answer that cannot be decoded would fail the workflow's task for ever
             task_queue=self._input.policy_task_queue,
             start_to_close_timeout=timedelta(seconds=self._input.policy_timeout_s),
             retry_policy=POLICY_RETRY,
             summary=f"policy: turn {len(self._turns) + 1}",
         )
-        return action
+        try:
+            return Action.model_validate(answer)
+        except ValidationError as error:
+            raise invalid_input(error, "action") from error
 
     async def _act(self, sandbox: Sandbox, action: Action) -> list[CommandResult]:
         shown: list[CommandResult] = []
