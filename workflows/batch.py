@@ -5,12 +5,13 @@ import re
 
 from pydantic import Field
 from temporalio import workflow
-from temporalio.exceptions import ChildWorkflowError
+from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
 from temporalio.workflow import ParentClosePolicy
 
 from emberpool.activities import names
 from emberpool.activities.models import LoadTasksInput, LoadTasksOutput
 from emberpool.pool.model.claim import Source
+from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.recycle import RecycleOutcome
 from emberpool.pool.model.rollout import (
@@ -88,6 +89,8 @@ class RolloutShard:
         if not self._page_first <= index < self._page_first + len(self._page):
             self._page = (await _load(batch, index, PAGE, count=False)).tasks
             self._page_first = index
+            if not self._page:
+                raise InvalidInput("tasks_url", f"{batch.tasks_url} has no task {index} any more")
         return self._page[index - self._page_first]
 
     async def _one(self, number: int, task: RolloutTask) -> None:
@@ -96,13 +99,9 @@ class RolloutShard:
         except ChildWorkflowError as error:
             if workflow.cancellation_reason() is not None:
                 raise
-            result = RolloutResult(
-                rollout_id=self._rollout_id(number, task),
-                task_id=task.id,
-                outcome=RolloutOutcome.INFRA,
-                reward=None,
-                reason=f"{type(error.cause).__name__}: {error.cause}"[:1000],
-            )
+            result = self._failed(number, task, error.cause or error)
+        except WorkflowAlreadyStartedError as error:
+            result = self._failed(number, task, error)  # left by an earlier run of this batch, and ending
         finally:
             self._gate.release()
         self._counts = counted(self._counts, result)  # after the await: others count meanwhile
@@ -131,6 +130,15 @@ class RolloutShard:
             static_summary=f"{task.id}, rollout {number % batch.rollouts_per_task + 1} of {batch.rollouts_per_task}",
         )
         return result
+
+    def _failed(self, number: int, task: RolloutTask, error: BaseException) -> RolloutResult:
+        return RolloutResult(
+            rollout_id=self._rollout_id(number, task),
+            task_id=task.id,
+            outcome=RolloutOutcome.INFRA,
+            reward=None,
+            reason=f"{type(error).__name__}: {error}"[:1000],
+        )
 
     def _rollout_id(self, number: int, task: RolloutTask) -> str:
         """Unique by its number; the task's id is there for people."""
