@@ -59,7 +59,7 @@ class Managing:
                 while True:
                     output = await self._look(pool, call)
                     over = time.monotonic() >= ends or activity.is_worker_shutdown()
-                    if output is not None and (output.create or output.retire or over):
+                    if output is not None and (output.create or output.retire or over or _taken_over(output, call)):
                         return output
                     await asyncio.sleep(LOOK_S)
 
@@ -111,4 +111,12 @@ def _output(counts: PoolCounts, create: int, retire: tuple[PodName, ...]) -> Pla
         idle_fresh=counts.idle_fresh,
         waiting=counts.waiting,
         leases=counts.leases,
+        version=counts.targets_version,
+        max_pods=counts.ceiling,
+        min_warm=counts.min_warm,
     )
+
+
+def _taken_over(output: PlanOutput, call: PoolInput) -> bool:
+    written, wanted = (output.max_pods, output.min_warm), (call.max_pods, call.min_warm)
+    return call.take_over and (output.version > call.version or written != wanted)

@@ -137,6 +137,8 @@ class PoolInput(Frozen):
     version: int
     max_pods: int
     min_warm: int
+    take_over: bool = False
+    """A manager's first plan: return at once if the index holds what another manager wrote."""
 
 
 class PlanOutput(Frozen):
@@ -148,6 +150,10 @@ class PlanOutput(Frozen):
     idle_fresh: int = 0
     waiting: int = 0
     leases: int = 0
+    version: int = 0
+    """Of the targets that the index holds; 0 from workers that did not say yet."""
+    max_pods: int = 0
+    min_warm: int = 0
 
 
 class WarmInput(Frozen):

@@ -41,7 +41,7 @@ PAGE = 100
 GRACE_S = 1.0
 """A dirty pod is left for this long to the workflow that is releasing it; after that nobody else comes."""
 ORPHAN_S = 15.0
-"""A starting pod that is older is looked after here too, in case whoever creates it has died: both may."""
+"""A pod that starts, or changes for nobody, for longer is looked after here too: whoever was at it may have died."""
 
 
 class Tending:
@@ -108,6 +108,10 @@ class Tender:
             await self._recycle(pod.name)
         for pod in await index.pods(PodState.RECYCLING, PAGE):
             await self._recycle(pod.name)  # the index gives it out again only after 30 s
+        for state in (PodState.PROMOTING, PodState.SWAPPING):
+            for pod in await index.pods(state, PAGE, older_than_s=ORPHAN_S):
+                if not pod.reserved_for:
+                    await index.drain(pod.name, "unwanted")  # who was to carry it out may never have begun
         for pod in await index.pods(PodState.DRAINING, PAGE):
             await self._delete(pod.name, pod.reason or "draining")
         for lease in await index.quiet_leases(self._sweep_quiet_s, PAGE):

@@ -46,6 +46,8 @@ class PoolManagerInput(Frozen):
     profile_max_pods: int | None = None
     profile_min_warm: int | None = None
     """What the profile last said, so that only a change of it overrides a budget."""
+    took_over: bool = False
+    """Whether the versions that a manager before this one has written are known to be lower than ours."""
 
 
 class Budget(Strict):
@@ -151,6 +153,7 @@ class PoolManager:
             summary="look after the warm target",
             config={"task_queue": self._queue},
         )
+        self._take_over()
         self._show()
         if self._plan.retire:
             await call(
@@ -172,6 +175,16 @@ class PoolManager:
                 await self._pause(warm.failure)
                 return
         self._failure = ""
+
+    def _take_over(self) -> None:
+        """Once: go on from the version that the index holds, if a manager that is gone has written it."""
+        plan, state = self._plan, self._state
+        if state.took_over or plan.version == 0:
+            return
+        same = (plan.max_pods, plan.min_warm) == (state.max_pods, state.min_warm)
+        ahead = plan.version > state.version or (plan.version == state.version and not same)
+        version = plan.version + 1 if ahead else state.version
+        self._state = state.model_copy(update={"took_over": True, "version": version})
 
     async def _pause(self, failure: str) -> None:
         self._failure = failure
@@ -198,7 +211,13 @@ class PoolManager:
 
     def _targets(self) -> PoolInput:
         state = self._state
-        return PoolInput(profile=state.profile, version=state.version, max_pods=state.max_pods, min_warm=state.min_warm)
+        return PoolInput(
+            profile=state.profile,
+            version=state.version,
+            max_pods=state.max_pods,
+            min_warm=state.min_warm,
+            take_over=not state.took_over,
+        )
 
     @property
     def _queue(self) -> str:
