@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from temporalio import activity
+
 from emberpool.activities.line import WaitingLine
 from emberpool.activities.rebuild import rebuild
 from emberpool.pool.client.emberd_client import EmberdClient
@@ -34,9 +36,9 @@ class Pool:
     pool_key: bytes = field(repr=False)
 
     def tag(self, ref: SandboxRef) -> Tag:
-        """The caller's tag; the tenant is this worker's, whatever the workflow says."""
+        """The caller's tag; namespace and tenant are this activity's and worker's, whatever the workflow says."""
         spec = ref.spec
-        return caller_tag(self.pool_key, ref.holder.namespace, self.tenant, spec.caller, spec.reuse_key)
+        return caller_tag(self.pool_key, activity.info().namespace, self.tenant, spec.caller, spec.reuse_key)
 
     async def claim(self, ref: SandboxRef, call_limit_s: float) -> ClaimReply:
         """Ask the index; if it was lost, see to its rebuilding and answer Rebuilding.

@@ -33,6 +33,7 @@ async def sweep_lease(pool: Pool, request_id: RequestId, holder: Holder) -> bool
 
 async def is_open(client: Client, holder: Holder) -> bool:
     """Whether the holder still runs. Trouble with the server counts as open: a lease also ends by its hold."""
+    client = _of_namespace(client, holder.namespace)
     try:
         if holder.workflow_id is not None:
             return await _workflow_open(client, holder.workflow_id, holder.run_id)
@@ -44,6 +45,13 @@ async def is_open(client: Client, holder: Holder) -> bool:
             return False
         log.warning("sweep: the server did not say whether %s runs: %s", holder, error)
         return True
+
+
+def _of_namespace(client: Client, namespace: str) -> Client:
+    """The client for another namespace: pools may be shared, and a workflow is known in its own namespace only."""
+    if namespace == client.namespace:
+        return client
+    return Client(client.service_client, namespace=namespace, data_converter=client.data_converter)
 
 
 async def _workflow_open(client: Client, workflow_id: str, first_run_id: str) -> bool:
