@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
 from emberpool.activities import names
@@ -226,7 +227,11 @@ class Sandbox:
 
     async def __aenter__(self) -> Self:
         if self._adopt:
-            await self._control(names.ADOPT_SANDBOX, AdoptInput(ref=self._ref), Nothing, "adopt sandbox")
+            try:
+                await self._control(names.ADOPT_SANDBOX, AdoptInput(ref=self._ref), Nothing, "adopt sandbox")
+            except (asyncio.CancelledError, ActivityError):
+                await self.close()  # detached, it is not swept: nobody else releases it before its hold ends
+                raise
         return self
 
     async def __aexit__(

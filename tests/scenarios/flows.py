@@ -162,4 +162,30 @@ class TypedTwice:
         return Seen(text="no error")
 
 
-FLOWS = (Commands, Pause, TwoAtOnce, HandOver, Stubborn, Typed, TypedTwice)
+@workflow.defn
+class Adrift:
+    """Detaches its sandbox, and is cancelled as it takes it over again."""
+
+    @workflow.run
+    async def run(self, plan: Plan) -> Seen:
+        async with opened(plan) as sandbox:
+            await sandbox.claim()
+            ref = await sandbox.detach()
+        adopting = asyncio.create_task(_adopted(plan, ref))
+        await asyncio.sleep(0)
+        adopting.cancel()
+        try:
+            await adopting
+        except BaseException as error:
+            if not is_cancelled_exception(error):
+                raise
+            return Seen(text="cancelled")
+        return Seen(text="adopted")
+
+
+async def _adopted(plan: Plan, ref: SandboxRef) -> None:
+    async with Sandbox.adopt(ref, task_queue=plan.task_queue):
+        await workflow.sleep(60)
+
+
+FLOWS = (Commands, Pause, TwoAtOnce, HandOver, Stubborn, Typed, TypedTwice, Adrift)

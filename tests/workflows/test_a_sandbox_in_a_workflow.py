@@ -8,7 +8,7 @@ import pytest
 from fixtures.processes import runs
 from fixtures.stack import Site, running_site, site_settings
 from fixtures.waiting import wait_until
-from scenarios.flows import Commands, HandOver, Pause, Seen, Stubborn, TwoAtOnce
+from scenarios.flows import Adrift, Commands, HandOver, Pause, Seen, Stubborn, TwoAtOnce
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 
 from emberpool.pool.model.claim import Source
@@ -123,6 +123,13 @@ async def test_detach_carries_a_sandbox_over_continue_as_new(site: Site) -> None
     """The next run of the workflow adopts the sandbox and finds its files; leaving there releases it."""
     seen = await site.client.execute_workflow(HandOver.run, site.plan(), id=name("over"), task_queue=site.queue)
     assert seen.results[0].stdout == b"carried\n"
+    await site.settled()
+
+
+async def test_a_cancelled_adoption_leaves_nothing(site: Site) -> None:
+    """Who is cancelled while it takes a detached sandbox over has released it: nobody else will before its hold ends."""
+    seen = await site.client.execute_workflow(Adrift.run, site.plan(), id=name("adrift"), task_queue=site.queue)
+    assert seen.text == "cancelled"
     await site.settled()
 
 
