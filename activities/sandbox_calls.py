@@ -28,7 +28,7 @@ from emberpool.activities.pools import Pools
 from emberpool.activities.sweep import release_if_closed
 from emberpool.pool.client import emberd_client
 from emberpool.pool.model.command import CommandResult, Outcome
-from emberpool.pool.model.errors import SandboxLost
+from emberpool.pool.model.errors import EmberpoolError, SandboxLost
 
 log = logging.getLogger(__name__)
 
@@ -95,8 +95,13 @@ class SandboxCalls:
         if details is None or not details.cancel_requested or not current:
             return None
         open_call = current[0]
-        result = await pool.client.kill(open_call.pod, open_call.proof, execution_id())
-        await pool.index.end_call(call.ref.request_id, open_call.proof.epoch)
+        try:
+            result = await pool.client.kill(open_call.pod, open_call.proof, execution_id())
+            await pool.index.end_call(call.ref.request_id, open_call.proof.epoch)
+        except EmberpoolError as error:
+            # An error in place of the cancellation would lose it for good; the lease's end kills what runs on.
+            log.warning("pod %s: a cancelled command could not be killed: %s", open_call.pod.name, error)
+            return None
         return None if result.outcome is Outcome.CANCELLED else RunOutput(result=result)
 
     @activity.defn(name=names.OPEN_SANDBOX)

@@ -10,9 +10,12 @@ from fixtures.stack import Site, running_site, site_settings
 from fixtures.waiting import wait_until
 from scenarios.flows import Adrift, Commands, HandOver, Pause, Seen, Stubborn, TwoAtOnce
 from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import CancelledError
 
+from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.model.claim import Source
 from emberpool.pool.model.command import Outcome
+from emberpool.pool.model.errors import EmberpoolError, PodRefused, PodUnreachable
 from emberpool.pool.model.recycle import RecycleOutcome
 from emberpool.pool.model.state import PodState
 from emberpool.worker.stack.embedded import EmbeddedStack
@@ -146,6 +149,31 @@ async def test_leaving_is_shielded_from_cancellation(site: Site) -> None:
     seen: Seen = await handle.result()
     assert seen.recycled in (RecycleOutcome.IDLE, RecycleOutcome.HANDED_OVER)
     await site.settled()
+
+
+@pytest.mark.parametrize("error", [PodRefused("unknown_execution"), PodUnreachable("p", "silent")], ids=type)
+async def test_a_kill_that_fails_loses_no_cancellation(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: EmberpoolError
+) -> None:
+    """A cancelled workflow ends as cancelled also if its pod does not answer the kill; the release ends the command."""
+
+    async def kill(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(EmberdClient, "kill", kill)
+    plan = site.plan(commands=("sleep 4343",), time_limit_s=900)
+    handle = await site.client.start_workflow(Commands.run, plan, id=name("deaf"), task_queue=site.queue)
+
+    async def running() -> bool:
+        return runs("sleep 4343")
+
+    await wait_until(running)
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError) as caught:
+        await handle.result()
+    assert isinstance(caught.value.cause, CancelledError), caught.value.cause
+    await site.settled()
+    assert not runs("sleep 4343")
 
 
 async def test_everything_replays_without_a_cache(stack: EmbeddedStack) -> None:
