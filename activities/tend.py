@@ -5,6 +5,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from temporalio import activity
@@ -18,8 +19,9 @@ from emberpool.activities.rebuild import rebuild
 from emberpool.activities.recycle import delete, recycle
 from emberpool.activities.start import start_warm
 from emberpool.activities.sweep import sweep_lease
+from emberpool.pool.model.claim import Holder
 from emberpool.pool.model.errors import EmberpoolError, IndexRebuilding, PoolUnavailable
-from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.ids import PodName, RequestId
 from emberpool.pool.model.pod import Phase, PodFacts
 from emberpool.pool.model.recycle import RecycleOutcome
 from emberpool.pool.model.state import PodState
@@ -40,6 +42,8 @@ PAGE = 100
 """Pods or leases looked at in one round of each kind."""
 GRACE_S = 1.0
 """A dirty pod is left for this long to the workflow that is releasing it; after that nobody else comes."""
+LAST_S = 5.0
+"""What chores that are under way get at the end of a stay."""
 ORPHAN_S = 15.0
 """A pod that starts, or changes for nobody, for longer is looked after here too: whoever was at it may have died."""
 
@@ -59,7 +63,7 @@ class Tending:
             async with heartbeating(self._pools.heartbeat_s, lambda: tender.done), asyncio.TaskGroup() as group:
                 tender.beside(group, tender.watch())
                 await tender.rounds(group, time.monotonic() + STAY_S)
-                tender.stop()
+                await tender.stop()
             return tender.done
 
 
@@ -69,27 +73,41 @@ class Tender:
     def __init__(self, pool: Pool, sweep_quiet_s: float) -> None:
         self._pool = pool
         self._sweep_quiet_s = sweep_quiet_s
-        self._starting: set[PodName] = set()
+        self._busy: set[str] = set()
         self._beside: set[asyncio.Task[None]] = set()
+        self._chores: set[asyncio.Task[None]] = set()
         self._compared = 0.0
         self.done = TendOutput()
 
-    def beside(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+    def beside(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something beside the rounds, at most until they end."""
         task = group.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+        return task
 
-    def stop(self) -> None:
-        """Cancel what is done beside the rounds: the next tending goes on with it."""
+    async def stop(self) -> None:
+        """Cancel what is done beside the rounds, the chores after a while: the next tending goes on with it."""
+        if self._chores:
+            await asyncio.wait(self._chores, timeout=LAST_S)
         for task in self._beside:
             task.cancel()
+
+    def _chore(self, group: asyncio.TaskGroup, name: str, act: Callable[[], Awaitable[object]]) -> None:
+        """Do one thing about a pod or request, unless it is being done: one that hangs holds up no other."""
+        if name in self._busy:
+            return
+        self._busy.add(name)
+        task = self.beside(group, self._quietly(act))
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+        task.add_done_callback(lambda _: self._busy.discard(name))
 
     async def rounds(self, group: asyncio.TaskGroup, until: float) -> None:
         """Go round until the time is over or the worker stops. Trouble with a server ends a round, not the stay."""
         while time.monotonic() < until and not activity.is_worker_shutdown():
             try:
-                await self.round()
+                await self.round(group)
                 await self._adopt(group)
                 await self._compare()
                 await self._pool.index.next_chores(ROUND_S)
@@ -100,36 +118,29 @@ class Tender:
                 log.warning("tending %s: %s", self._pool.profile.name, error)
                 await asyncio.sleep(ROUND_S)
 
-    async def round(self) -> None:
-        """Each chore once."""
+    async def round(self, group: asyncio.TaskGroup) -> None:
+        """Begin each chore once."""
         index = self._pool.index
         self._count(expired=await index.expire(PAGE))
         for pod in await index.pods(PodState.DIRTY, PAGE, older_than_s=GRACE_S):
-            await self._recycle(pod.name)
+            self._chore(group, pod.name, partial(self._recycle, pod.name))
         for pod in await index.pods(PodState.RECYCLING, PAGE):
-            await self._recycle(pod.name)  # the index gives it out again only after 30 s
+            self._chore(
+                group, pod.name, partial(self._recycle, pod.name)
+            )  # the index gives it out again only after 30 s
         for state in (PodState.PROMOTING, PodState.SWAPPING):
             for pod in await index.pods(state, PAGE, older_than_s=ORPHAN_S):
                 if not pod.reserved_for:
                     await index.drain(pod.name, "unwanted")  # who was to carry it out may never have begun
         for pod in await index.pods(PodState.DRAINING, PAGE):
-            await self._delete(pod.name, pod.reason or "draining")
+            self._chore(group, pod.name, partial(self._delete, pod.name, pod.reason or "draining"))
         for lease in await index.quiet_leases(self._sweep_quiet_s, PAGE):
-            if await sweep_lease(self._pool, lease.request_id, lease.holder):
-                self._count(swept=1)
+            self._chore(group, lease.request_id, partial(self._sweep, lease.request_id, lease.holder))
 
     async def _adopt(self, group: asyncio.TaskGroup) -> None:
         """Bring up starting pods whose creator may have died, beside the rounds: a pod may take minutes."""
         for pod in await self._pool.index.pods(PodState.STARTING, PAGE, older_than_s=ORPHAN_S):
-            if pod.name not in self._starting:
-                self._starting.add(pod.name)
-                self.beside(group, self._start(pod.name, pod.image))
-
-    async def _start(self, name: PodName, image: str) -> None:
-        try:
-            await self._quietly(lambda: start_warm(self._pool, name, image))
-        finally:
-            self._starting.discard(name)
+            self._chore(group, pod.name, partial(start_warm, self._pool, pod.name, pod.image))
 
     async def _compare(self) -> None:
         """Find the pods that the provider does not know any more: a watch tells of changes since it began only."""
@@ -167,6 +178,10 @@ class Tender:
         result = await recycle(self._pool, name)
         if result.outcome is not RecycleOutcome.ALREADY:
             self._count(recycled=1)
+
+    async def _sweep(self, request_id: RequestId, holder: Holder) -> None:
+        if await sweep_lease(self._pool, request_id, holder):
+            self._count(swept=1)
 
     async def _delete(self, name: PodName, reason: str) -> None:
         await delete(self._pool, name, reason)

@@ -130,7 +130,7 @@ async def test_detach_carries_a_sandbox_over_continue_as_new(site: Site) -> None
 
 
 async def test_a_cancelled_adoption_leaves_nothing(site: Site) -> None:
-    """Who is cancelled while it takes a detached sandbox over has released it: nobody else will before its hold ends."""
+    """Cancelled while it takes a detached sandbox over, a workflow releases it."""
     seen = await site.client.execute_workflow(Adrift.run, site.plan(), id=name("adrift"), task_queue=site.queue)
     assert seen.text == "cancelled"
     await site.settled()
