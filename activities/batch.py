@@ -13,6 +13,7 @@ from temporalio import activity
 
 from emberpool.activities import names
 from emberpool.activities.errors import translated
+from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import LoadTasksInput, LoadTasksOutput, Nothing, RecordResultInput
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 from emberpool.pool.model.rollout import RolloutTask
@@ -24,17 +25,22 @@ _FSSPEC = cast(Any, fsspec)
 class Batching:
     """Activities of RolloutBatch and Rollout; they need no pool."""
 
+    def __init__(self, heartbeat_s: float) -> None:
+        self._heartbeat_s = heartbeat_s
+
     @activity.defn(name=names.LOAD_TASKS)
     async def load_tasks(self, call: LoadTasksInput) -> LoadTasksOutput:
         """Read a page of tasks from JSON lines. A wrong line fails once, naming the line and the field."""
         with translated():
-            return await asyncio.to_thread(_load, call)
+            async with heartbeating(self._heartbeat_s, lambda: None):
+                return await asyncio.to_thread(_load, call)
 
     @activity.defn(name=names.RECORD_RESULT)
     async def record_result(self, call: RecordResultInput) -> Nothing:
         """Write one result as ROLLOUT_ID.json, whole or not at all; writing it again changes nothing."""
         with translated():
-            await asyncio.to_thread(_record, call)
+            async with heartbeating(self._heartbeat_s, lambda: None):
+                await asyncio.to_thread(_record, call)
             return Nothing()
 
 

@@ -6,6 +6,7 @@ from temporalio import activity
 
 from emberpool.activities import names
 from emberpool.activities.errors import translated
+from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import RecycleInput, RecycleResult
 from emberpool.activities.pools import Pool, Pools
 from emberpool.pool.index.contract import BecameIdle, HandedTo, MustDrain, NotDirty, NothingHeld, RecycleStarted, Stale
@@ -27,7 +28,8 @@ class Recycling:
     async def recycle_pod(self, call: RecycleInput) -> RecycleResult:
         """End the request whatever its state, and recycle the pod that it held, if any."""
         with translated():
-            return await release_request(self._pools.get(call.ref.spec.profile), call.ref.request_id)
+            async with heartbeating(self._pools.heartbeat_s, lambda: None):
+                return await release_request(self._pools.get(call.ref.spec.profile), call.ref.request_id)
 
 
 async def release_request(pool: Pool, request_id: RequestId) -> RecycleResult:

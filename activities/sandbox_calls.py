@@ -143,7 +143,8 @@ class SandboxCalls:
 
         with translated():
             pool = self._pools.get(call.ref.spec.profile)
-            answer = await on_pod(pool, call.ref, FILE_CALL_S, read)
+            async with heartbeating(self._pools.heartbeat_s, lambda: None):
+                answer = await on_pod(pool, call.ref, FILE_CALL_S, read)
             return ReadFileOutput(
                 step=answer.step,
                 lease=answer.lease,
@@ -171,5 +172,6 @@ class SandboxCalls:
 
     async def _short(self, call: CallInput, do: Callable[[OpenCall], Awaitable[None]]) -> CallOutput:
         pool = self._pools.get(call.ref.spec.profile)
-        answer = await on_pod(pool, call.ref, FILE_CALL_S, do)
+        async with heartbeating(self._pools.heartbeat_s, lambda: None):
+            answer = await on_pod(pool, call.ref, FILE_CALL_S, do)
         return CallOutput(step=answer.step, lease=answer.lease, first_scheduled=answer.first_scheduled)

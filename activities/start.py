@@ -9,6 +9,7 @@ from emberpool.pool.index.contract import MustDrain
 from emberpool.pool.model.errors import EmberpoolError, InvalidInput
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import Phase
+from emberpool.pool.model.state import PodState
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,9 @@ async def start_warm(pool: Pool, name: PodName, image: str) -> str:
 
 
 async def _give_up(pool: Pool, name: PodName, reason: str) -> str:
+    record = await pool.index.pod(name)
+    if record is not None and record.state is not PodState.STARTING:
+        return ""  # who else was starting it has brought it up meanwhile
     log.warning("pod %s will not be: %s", name, reason)
     await pool.index.pod_failed(name, reason)
     await asyncio.shield(delete(pool, name, reason))

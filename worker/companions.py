@@ -46,7 +46,7 @@ class Companions:
         self._pools = Pools(settings.heartbeat_s, settings.sweep_quiet_s)
         self._runs = 0
         calls, ladder, recycling = SandboxCalls(self._pools), Ladder(self._pools), Recycling(self._pools)
-        managing, tending, batching = Managing(self._pools), Tending(self._pools), Batching()
+        managing, tending, batching = Managing(self._pools), Tending(self._pools), Batching(settings.heartbeat_s)
         self._activities: Mapping[Role, list[Callable[..., Any]]] = {
             "main": [calls.run_command],
             "control": [
