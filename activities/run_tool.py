@@ -22,7 +22,15 @@ from emberpool.activities import names
 from emberpool.activities.errors import translated
 from emberpool.activities.execution import execution_id
 from emberpool.activities.ladder import Ladder
-from emberpool.activities.models import BindInput, CallOutput, ProvisionInput, ReservedPodInput, RunInput, WaitInput
+from emberpool.activities.models import (
+    BindInput,
+    CallOutput,
+    Lease,
+    ProvisionInput,
+    ReservedPodInput,
+    RunInput,
+    WaitInput,
+)
 from emberpool.activities.pools import Pools
 from emberpool.activities.recycle import release_request
 from emberpool.activities.sandbox_calls import SandboxCalls
@@ -71,19 +79,21 @@ class OneShot:
             return output.model_copy(update={"recycled": await self._leave(ref)})
 
     async def _run(self, ref: SandboxRef, call: RunToolInput) -> RunToolOutput:
+        opening: Lease | None = None
         if call.files:
             bound = await self._answered(ref, lambda now: self._calls.bind_job(BindInput(ref=now, files=call.files)))
-            ref = _learnt(ref, bound)
+            ref, opening = _learnt(ref, bound), bound.lease
         done = await self._answered(ref, lambda now: self._calls.run_command(RunInput(ref=now, command=call.command)))
         if done.result is None:
             raise RuntimeError("an answered command has a result")
         lease = done.lease
+        opening = opening or lease
         return RunToolOutput(
             result=done.result,
             digest=call.digest(),
             pod=lease.pod if lease else "",
             source=lease.source if lease else None,
-            ttfc_s=lease.ttfc_s if lease else None,
+            ttfc_s=opening.ttfc_s if opening else None,
         )
 
     async def _answered(self, ref: SandboxRef, ask: Callable[[SandboxRef], Awaitable[Out]]) -> Out:
