@@ -236,8 +236,8 @@ class SandboxSession:
         now = self._known(command.execution_id)
         if not now.running:
             return now
-        fields = {"elapsed_s", "stdout_tail", "stderr_tail", "stdout_bytes", "stderr_bytes"}
-        return now.model_copy(update=seen.model_dump(include=fields))
+        fields = ("elapsed_s", "stdout_tail", "stderr_tail", "stdout_bytes", "stderr_bytes")
+        return now.model_copy(update={field: getattr(seen, field) for field in fields})
 
     async def _until_over(self) -> bool:
         """True when it is time to continue as new, False when the session ends."""
