@@ -95,18 +95,18 @@ async def sandbox_read(path: str) -> str:
 
 
 @activity.defn(name=names.SANDBOX_WRITE)
-async def sandbox_write(json: str) -> str:
+async def sandbox_write(file_json: str) -> str:
     """Write a text file of the sandbox, whole; missing folders are made.
 
     Args:
-        json: A JSON object {"path": "...", "text": "..."}; a relative path is taken from /work.
+        file_json: A JSON object {"path": "...", "text": "..."}; a relative path is taken from /work.
     """
     with translated():
         here = _here(names.SANDBOX_WRITE)
         try:
-            file = FileToWrite.model_validate_json(json)
+            file = FileToWrite.model_validate_json(file_json)
         except ValidationError as error:
-            return shown_error(invalid_input(error, "json"))
+            return shown_error(invalid_input(error, "file_json"))
         data = file.text.encode()
         try:
             output = await here.agent_calls.calls.write_file(WriteFileInput(ref=here.ref, path=file.path, data=data))

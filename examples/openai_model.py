@@ -38,7 +38,7 @@ class ScriptedModel(Model):
             case Write():
                 file = {"path": step.path, "text": step.text}
                 name = "sandbox_write" if by_activity else "write_file"
-                arguments = {"json": json.dumps(file)} if by_activity else file
+                arguments = {"file_json": json.dumps(file)} if by_activity else file
         return ResponseBuilders.tool_call(json.dumps(arguments), name, call_id=call_id, item_id=call_id)
 
     def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:

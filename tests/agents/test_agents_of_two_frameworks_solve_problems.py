@@ -39,8 +39,8 @@ def scheduled(history: WorkflowHistory) -> Counter[str]:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_three_problems_at_once(stack: EmbeddedStack, way: str) -> None:
-    """Three problems in three sandboxes at once: each is solved after reading its own failure, on a pod of its own, with
-    no call scheduled twice; and the history replays."""
+    """Three problems in three sandboxes at once: each is solved after reading its own failure, on a pod of its own,
+    with no call scheduled twice; and the history replays."""
     flow, plugin, tools = WAYS[way]
     async with agent_site(stack, plugin(), [flow]) as (site, client, queue):
         homework = Homework(tasks=problems(3), profile="py", caller=way, task_queue=site.queue, tools=tools)
