@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from fixtures.stack import Site
-from fixtures.temporal import NAMESPACE
 
 from emberpool.worker.stack.embedded import EmbeddedStack
 
@@ -17,7 +16,6 @@ async def test_both_frameworks_solve_everything(stack: EmbeddedStack, site: Site
     """Nine problems are solved, three each way, and the exit status is 0."""
     env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "EXAMPLE_PROFILE": "py"}
     env |= {"TEMPORAL_ADDRESS": stack.temporal_address, "EMBERPOOL_TASK_QUEUE": site.queue}
-    env |= {"TEMPORAL_NAMESPACE": NAMESPACE}
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(EXAMPLE), env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
