@@ -30,7 +30,7 @@ def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
             return ModelResponse(parts=[ToolCallPart("write_file", {"path": step.path, "text": step.text})])
 
 
-solver = Agent[None, str](
+solver: Agent[None, str] = Agent(
     FunctionModel(scripted, model_name="scripted"),
     name="solver",
     toolsets=[sandbox_toolset()],

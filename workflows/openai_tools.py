@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from agents import FunctionTool, Tool, function_tool
-from temporalio.openai_agents.workflow import activity_as_tool
+from temporalio.openai_agents.workflow import activity_as_tool  # pyright: ignore[reportUnknownVariableType]
 
 from emberpool.activities.agent_tools import AGENT_TOOLS
 from emberpool.workflows.sandbox import Sandbox

@@ -20,8 +20,8 @@ from emberpool.worker.remote.session import RemoteSandbox
 from emberpool.worker.stack.embedded import EmbeddedStack
 
 
-def opened(site: Site, **fields: timedelta) -> RemoteSandbox:
-    return RemoteSandbox.open(site.client, profile="py", caller="ann", task_queue=site.queue, **fields)
+def opened(site: Site, idle_timeout: timedelta = timedelta(minutes=15)) -> RemoteSandbox:
+    return RemoteSandbox.open(site.client, profile="py", caller="ann", task_queue=site.queue, idle_timeout=idle_timeout)
 
 
 @pytest_asyncio.fixture

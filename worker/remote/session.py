@@ -233,7 +233,9 @@ class RemoteSandbox:
         handle = self._client.get_workflow_handle(self.session_id)
         arguments: list[Any] = [] if given is None else [given]
         try:
-            answer: Out = await handle.execute_update(update, args=arguments, id=update_id, result_type=result)
+            answer: Out = await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
+                update, args=arguments, id=update_id, result_type=result
+            )
             return answer
         except WorkflowUpdateFailedError as error:
             cause = error.cause
