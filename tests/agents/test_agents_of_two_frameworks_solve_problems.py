@@ -19,7 +19,7 @@ from emberpool.worker.demo.problems import problems
 from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.stack.embedded import EmbeddedStack
 
-WAYS = {
+WAYS: dict[str, tuple[Any, Any, str]] = {
     "openai-functions": (OpenAIHomework, openai_plugin, "functions"),
     "openai-activities": (OpenAIHomework, openai_plugin, "activities"),
     "pydantic-ai": (PydanticHomework, PydanticAIPlugin, "functions"),
