@@ -6,7 +6,7 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-CODE := workflows activities pool worker tests benchmarks src/emberpool/__init__.py
+CODE := workflows activities pool worker tests benchmarks examples src/emberpool/__init__.py
 
 .PHONY: help setup demo test lint format types layers bench soak package ci clean
 

@@ -12,6 +12,7 @@ from emberpool.pool.model.errors import (
     EmberpoolError,
     InvalidInput,
     NoCapacity,
+    NoCurrentSandbox,
     PodRefused,
     PodUnreachable,
     PoolUnavailable,
@@ -27,6 +28,7 @@ _ARGUMENTS: dict[type[EmberpoolError], tuple[str, ...]] = {
     NoCapacity: ("profile", "waited_s", "detail"),
     SandboxClosed: ("request_id",),
     RequestMismatch: ("request_id",),
+    NoCurrentSandbox: ("tool",),
     SandboxFileError: ("path", "reason", "detail"),
     PodUnreachable: ("pod", "detail", "sent"),
     PodRefused: ("word", "detail", "sent"),
@@ -55,7 +57,11 @@ def to_temporal(error: EmberpoolError) -> ApplicationError:
 
 def from_temporal(error: ActivityError) -> EmberpoolError | None:
     """The typed error that an activity failed with, or None if it is none of ours."""
-    cause = error.cause
+    return typed(error.cause)
+
+
+def typed(cause: BaseException | None) -> EmberpoolError | None:
+    """The typed error that crossed Temporal as an ApplicationError, or None if it is none of ours."""
     if not isinstance(cause, ApplicationError):
         return None
     for kind, names in _ARGUMENTS.items():

@@ -8,7 +8,7 @@ from pydantic import Field
 from emberpool.pool.model.claim import SandboxRef, Source, Step
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.frozen import Bytes, Frozen
-from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.ids import ExecutionId, PodName
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.recycle import Attestation, RecycleOutcome
 from emberpool.pool.model.rollout import RolloutResult, RolloutTask, TextFile
@@ -220,6 +220,24 @@ class RecordResultInput(Frozen):
 
     url: str
     result: RolloutResult
+
+
+class WatchInput(CallInput):
+    """Look at a command that an activity runs."""
+
+    execution_id: ExecutionId
+
+
+class WatchOutput(CallOutput):
+    """How far it is; all zero if it has not started or has ended."""
+
+    elapsed_s: float = 0.0
+    stdout_tail: Bytes = b""
+    stderr_tail: Bytes = b""
+    """At most the last 1,024 bytes."""
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    """Written so far."""
 
 
 class Nothing(Frozen):

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 
 from temporalio import activity
 
@@ -22,6 +23,8 @@ from emberpool.activities.models import (
     ReadFileOutput,
     RunInput,
     RunOutput,
+    WatchInput,
+    WatchOutput,
     WriteFileInput,
 )
 from emberpool.activities.pools import Pools
@@ -151,6 +154,20 @@ class SandboxCalls:
                 first_scheduled=answer.first_scheduled,
                 data=answer.value or b"",
             )
+
+    @activity.defn(name=names.WATCH_COMMAND)
+    async def watch_command(self, call: WatchInput) -> WatchOutput:
+        """Say how far a running command is, for who follows it from outside."""
+
+        async def look(open_call: OpenCall) -> emberd_client.Progress | None:
+            return await open_call.pool.client.look(open_call.pod, open_call.proof, call.execution_id)
+
+        with translated():
+            pool = self._pools.get(call.ref.spec.profile)
+            answer = await on_pod(pool, call.ref, FILE_CALL_S, look)
+            told: dict[str, object] = {} if answer.value is None else asdict(answer.value)
+            rest = {"step": answer.step, "lease": answer.lease, "first_scheduled": answer.first_scheduled}
+            return WatchOutput.model_validate(told | rest)
 
     @activity.defn(name=names.DETACH_SANDBOX)
     async def detach_sandbox(self, call: CallInput) -> Nothing:

@@ -10,11 +10,13 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker, WorkerConfig
 
 from emberpool.activities import names
+from emberpool.activities.agent_tools import AGENT_TOOLS, AgentCalls
 from emberpool.activities.batch import Batching
 from emberpool.activities.ladder import Ladder
 from emberpool.activities.manage import Managing
 from emberpool.activities.pools import Pools
 from emberpool.activities.recycle import Recycling
+from emberpool.activities.run_tool import OneShot
 from emberpool.activities.sandbox_calls import SandboxCalls
 from emberpool.activities.tend import Tending
 from emberpool.pool.model.profile import Profile
@@ -22,7 +24,7 @@ from emberpool.worker.connections import open_pools
 from emberpool.worker.settings import Settings
 from emberpool.workflows.pool_manager import Budget, PoolManagerInput
 
-Role = Literal["main", "control", "wait"]
+Role = Literal["main", "control", "wait", "tools"]
 """Which of emberpool's queues a worker polls."""
 
 
@@ -34,6 +36,7 @@ def queue_role(settings: Settings | None, task_queue: str | None) -> Role | None
         settings.task_queue: "main",
         names.control_queue(settings.task_queue): "control",
         names.wait_queue(settings.task_queue): "wait",
+        names.tools_queue(settings.task_queue): "tools",
     }
     return roles.get(task_queue)
 
@@ -46,9 +49,12 @@ class Companions:
         self._pools = Pools(settings.heartbeat_s, settings.sweep_quiet_s)
         self._runs = 0
         calls, ladder, recycling = SandboxCalls(self._pools), Ladder(self._pools), Recycling(self._pools)
+        one_shot = OneShot(self._pools, calls, ladder)
+        self.agent_calls = AgentCalls(self._pools, calls)
+        """What the tools of agents work through; the plugin's interceptor hands it to them."""
         managing, tending, batching = Managing(self._pools), Tending(self._pools), Batching(settings.heartbeat_s)
         self._activities: Mapping[Role, list[Callable[..., Any]]] = {
-            "main": [calls.run_command],
+            "main": [calls.run_command, *AGENT_TOOLS],
             "control": [
                 calls.open_sandbox,
                 calls.bind_job,
@@ -56,6 +62,7 @@ class Companions:
                 calls.read_file,
                 calls.detach_sandbox,
                 calls.adopt_sandbox,
+                calls.watch_command,
                 recycling.recycle_pod,
                 ladder.provision_pod,
                 ladder.promote_standby,
@@ -69,6 +76,7 @@ class Companions:
                 batching.record_result,
             ],
             "wait": [ladder.wait_for_pod],
+            "tools": [one_shot.run_tool],
         }
 
     def activities(self, role: Role) -> list[Callable[..., Any]]:
@@ -82,6 +90,7 @@ class Companions:
             "main": settings.max_concurrent_commands,
             "control": settings.max_concurrent_control,
             "wait": settings.max_concurrent_waits,
+            "tools": settings.max_concurrent_tools,
         }
         if role != "main":
             config["workflows"] = []
@@ -104,8 +113,7 @@ class Companions:
                 return
             async with AsyncExitStack() as stack:
                 self._pools.fill(await open_pools(self._settings, stack))
-                for role in ("control", "wait"):
-                    queue = names.control_queue if role == "control" else names.wait_queue
+                for queue in (names.control_queue, names.wait_queue, names.tools_queue):
                     worker = Worker(client, task_queue=queue(self._settings.task_queue))
                     await stack.enter_async_context(worker)
                 if self._settings.start_pool_managers:

@@ -15,15 +15,18 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import Replayer, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+from emberpool.activities.agent_tools import AgentCalls
 from emberpool.pool.model.errors import EmberpoolError
 from emberpool.worker.companions import Companions, queue_role
+from emberpool.worker.interceptor import CurrentSandboxInterceptor
 from emberpool.worker.settings import Settings
 from emberpool.workflows.batch import RolloutBatch, RolloutShard
 from emberpool.workflows.pool_manager import PoolManager
 from emberpool.workflows.rollout import Rollout
+from emberpool.workflows.session import SandboxSession
 from emberpool.workflows.tool_call import ToolCall
 
-WORKFLOWS: tuple[type, ...] = (ToolCall, Rollout, RolloutBatch, RolloutShard, PoolManager)
+WORKFLOWS: tuple[type, ...] = (ToolCall, SandboxSession, Rollout, RolloutBatch, RolloutShard, PoolManager)
 
 PASSED_THROUGH = {
     "emberpool.pool": "its models must be the very classes that the data converter builds",
@@ -42,15 +45,19 @@ class EmberpoolPlugin(SimplePlugin):
 
     def __init__(self, settings: Settings | None = None) -> None:
         """Without settings: workflows only, for clients and for workers that leave the activities to others."""
+        self._settings = settings
+        self._companions = Companions(settings) if settings is not None else None
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
             "emberpool.EmberpoolPlugin",
             data_converter=extended_converter,
+            interceptors=[CurrentSandboxInterceptor(self._agent_calls)],
             workflows=with_workflows,
             workflow_runner=extended_runner,
             workflow_failure_exception_types=[EmberpoolError],
         )
-        self._settings = settings
-        self._companions = Companions(settings) if settings is not None else None
+
+    def _agent_calls(self) -> AgentCalls | None:
+        return self._companions.agent_calls if self._companions is not None else None
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add our activities to the queues that are ours, and nothing but workflows elsewhere."""

@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     """Files, releases, recycles and plans at once; apart from commands, so that long ones never starve them."""
     max_concurrent_waits: int = Field(default=1000, ge=1)
     """Requests waiting in line in this worker."""
+    max_concurrent_tools: int = Field(default=200, ge=1)
+    """One-shot tool calls at once in this worker, their waits in line included."""
     heartbeat_s: float = Field(default=3.0, gt=0.1)
     """Seconds between heartbeats of a running command: how soon a cancellation reaches it."""
     sweep_quiet_s: float = Field(default=30.0, gt=0)

@@ -5,7 +5,8 @@ request id is made with the handle.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
@@ -15,6 +16,7 @@ from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
 from emberpool.activities import names
+from emberpool.activities.current import CURRENT
 from emberpool.activities.models import (
     MAX_FILE_BYTES,
     AdoptInput,
@@ -29,13 +31,16 @@ from emberpool.activities.models import (
     RecycleResult,
     RunInput,
     RunOutput,
+    WatchInput,
+    WatchOutput,
     WriteFileInput,
 )
+from emberpool.pool.model.as_command import as_command
 from emberpool.pool.model.claim import ClaimSpec, Holder, SandboxRef, Step
-from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, DEFAULT_TIME_LIMIT_S, Command, CommandResult
+from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput, SandboxClosed
 from emberpool.pool.model.frozen import Frozen
-from emberpool.pool.model.ids import RequestId
+from emberpool.pool.model.ids import ExecutionId, RequestId
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.rollout import TextFile
 from emberpool.workflows.dispatch import call
@@ -118,6 +123,27 @@ class Sandbox:
         """What names this sandbox. Holds no secret."""
         return self._ref
 
+    @property
+    def task_queue(self) -> str:
+        """Name of emberpool's task queues."""
+        return self._task_queue
+
+    @asynccontextmanager
+    async def current(self) -> AsyncGenerator[Self]:
+        """Make this the sandbox that tools for agents find, here and in tasks that start here. It claims first.
+
+        Activities that start here carry the sandbox's ref in a header. Blocks may nest; the innermost counts.
+        """
+        if self.lease is None:
+            await self.claim()
+        token = CURRENT.set(self)
+        try:
+            yield self
+        finally:
+            # A workflow that is being evicted ends its generators in a context where nothing was set.
+            with suppress(ValueError):
+                CURRENT.reset(token)
+
     async def run(
         self,
         command: Command | str | Sequence[str],
@@ -139,20 +165,15 @@ class Sandbox:
             InvalidInput: the command can never be started (a NUL byte, a negative limit); nothing was claimed.
             SandboxLost, SandboxClosed, NoCapacity: see emberpool.pool.model.errors.
         """
-        if not isinstance(command, Command):
-            text = isinstance(command, str)
-            command = checked(
-                Command,
-                shell=command if text else None,
-                argv=None if text else tuple(command),
-                env=dict(env or {}),
-                cwd=cwd,
-                stdin=stdin,
-                time_limit_s=DEFAULT_TIME_LIMIT_S if time_limit is None else time_limit.total_seconds(),
-                output_limit=output_limit,
-                replay_safe=replay_safe,
-            )
-        whole = command
+        whole = as_command(
+            command,
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            time_limit=time_limit,
+            output_limit=output_limit,
+            replay_safe=replay_safe,
+        )
         limit: ActivityConfig = {"start_to_close_timeout": timedelta(seconds=whole.time_limit_s) + MARGIN}
         output = await self._call(
             names.RUN_COMMAND,
@@ -215,6 +236,15 @@ class Sandbox:
     async def claim(self) -> None:
         """Claim the pod now, without a command. Optional: the first call claims it otherwise."""
         await self._call(names.OPEN_SANDBOX, lambda ref: CallInput(ref=ref), CallOutput, summary="open sandbox")
+
+    async def watch(self, execution_id: ExecutionId) -> WatchOutput:
+        """How far a command is that another task of the workflow runs; its id is `ids.activity_execution`'s."""
+        return await self._call(
+            names.WATCH_COMMAND,
+            lambda ref: WatchInput(ref=ref, execution_id=execution_id),
+            WatchOutput,
+            summary="look at a running command",
+        )
 
     async def detach(self) -> SandboxRef:
         """Give the sandbox on to a continue-as-new or a child: leaving keeps it, `Sandbox.adopt(ref)` takes it over.

@@ -106,6 +106,17 @@ class EmberdClient:
             if on_progress is not None:
                 on_progress(to_progress(answer))
 
+    async def look(self, pod: PodAddress, proof: LeaseProof, execution_id: ExecutionId) -> Progress | None:
+        """How far an execution is, at once; None if it has ended, or was not started yet."""
+        target = f"/v1/exec/{quote(execution_id, safe='')}/wait"
+        try:
+            answer = await self._json(pod, proof, target, {"wait_s": 0.0}, ANSWER_S)
+        except PodRefused as error:
+            if error.word != "unknown_execution":
+                raise
+            return None
+        return to_progress(answer) if answer["running"] else None
+
     async def kill(self, pod: PodAddress, proof: LeaseProof, execution_id: ExecutionId) -> CommandResult:
         """Kill the whole tree of an execution, its survivors too, and return how it ended."""
         target = f"/v1/exec/{quote(execution_id, safe='')}/kill"

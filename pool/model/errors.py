@@ -66,13 +66,24 @@ class SandboxClosed(EmberpoolError):
 
 
 class RequestMismatch(EmberpoolError):
-    """A request id came back with another caller or profile. Raised by the index; not retried."""
+    """A request id came back with another caller or profile, or a tool call's id with another command. Raised by the
+    index and by ToolClient; not retried."""
 
-    remedy = "make one request id per sandbox; never copy one between callers"
+    remedy = "make one request id per sandbox and one call id per tool call; never copy one"
 
     def __init__(self, request_id: str) -> None:
-        super().__init__(f"request {request_id} belongs to another caller or profile")
+        super().__init__(f"request {request_id} belongs to another caller, profile or command")
         self.request_id = request_id
+
+
+class NoCurrentSandbox(EmberpoolError):
+    """A tool was called where no sandbox is current. Raised by the tools for agents; not retried."""
+
+    remedy = "call it inside `async with sandbox.current():`, with EmberpoolPlugin on the workflow's client"
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(f"tool {tool!r}: no sandbox is current")
+        self.tool = tool
 
 
 class PodUnreachable(EmberpoolError):

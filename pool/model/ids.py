@@ -19,3 +19,8 @@ Tag = NewType("Tag", str)
 
 ExecutionId = NewType("ExecutionId", str)
 """Names one start of a command; starting the same id twice runs it once."""
+
+
+def activity_execution(namespace: str, workflow_id: str, run_id: str, activity_id: str) -> ExecutionId:
+    """The execution that belongs to an activity; a standalone one has the workflow id "-" and its own run id."""
+    return ExecutionId(f"{namespace}/{workflow_id}/{run_id}/{activity_id}")

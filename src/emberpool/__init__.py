@@ -11,18 +11,31 @@ if TYPE_CHECKING:
     from emberpool.pool.model.command import CommandResult as CommandResult
     from emberpool.pool.model.command import Outcome as Outcome
     from emberpool.worker.plugin import EmberpoolPlugin as EmberpoolPlugin
+    from emberpool.worker.remote.session import RemoteSandbox as RemoteSandbox
+    from emberpool.worker.remote.tool import ToolClient as ToolClient
     from emberpool.worker.settings import Settings as Settings
     from emberpool.workflows.sandbox import Sandbox as Sandbox
 
-__all__ = ["Command", "CommandResult", "EmberpoolPlugin", "Outcome", "Sandbox", "Settings"]
+__all__ = [
+    "Command",
+    "CommandResult",
+    "EmberpoolPlugin",
+    "Outcome",
+    "RemoteSandbox",
+    "Sandbox",
+    "Settings",
+    "ToolClient",
+]
 
 _HOME = {
     "Command": "emberpool.pool.model.command",
     "CommandResult": "emberpool.pool.model.command",
     "Outcome": "emberpool.pool.model.command",
     "EmberpoolPlugin": "emberpool.worker.plugin",
+    "RemoteSandbox": "emberpool.worker.remote.session",
     "Sandbox": "emberpool.workflows.sandbox",
     "Settings": "emberpool.worker.settings",
+    "ToolClient": "emberpool.worker.remote.tool",
 }
 
 

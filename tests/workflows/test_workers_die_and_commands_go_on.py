@@ -2,34 +2,20 @@
 
 import os
 import signal
-import sys
 import uuid
 from pathlib import Path
 
 from fixtures.stack import site_settings
 from fixtures.waiting import wait_until
+from fixtures.worker import worker_process
 from scenarios.flows import FLOWS, Commands, Plan
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from emberpool.worker.plugin import EmberpoolPlugin
-from emberpool.worker.settings import Settings
 from emberpool.worker.stack.embedded import EmbeddedStack
-from emberpool.worker.stack.process import ChildProcess
 
 COUNT = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.7; done"
-
-
-def worker_process(settings: Settings, stack: EmbeddedStack, folder: Path, name: str) -> ChildProcess:
-    """`emberpool worker` as a process of its own, told everything by its environment."""
-    profiles = folder / "profiles.yaml"
-    profiles.write_text("[" + ",".join(profile.model_dump_json() for profile in settings.profiles) + "]")
-    given = settings.model_dump(mode="json", exclude={"profiles", "profiles_file"}, exclude_none=True)
-    env = {f"EMBERPOOL_{key.upper()}": str(value) for key, value in given.items()}
-    env |= {"TEMPORAL_ADDRESS": stack.temporal_address, "EMBERPOOL_PROFILES_FILE": str(profiles)}
-    env |= {"PATH": os.environ["PATH"], "PYTHONSAFEPATH": "1", "HOME": os.environ.get("HOME", "/")}
-    argv = [sys.executable, "-m", "emberpool.worker.cli", "worker"]
-    return ChildProcess(argv, env=env, log=folder / f"{name}.log", name=name)
 
 
 async def test_a_killed_workers_command_ran_once(stack: EmbeddedStack, tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""One-shot tool calls from outside Temporal: input and answer of the standalone activity `emberpool.run_tool`."""
+
+import hashlib
+
+from pydantic import Field
+
+from emberpool.pool.model.claim import Source
+from emberpool.pool.model.command import Command, CommandResult
+from emberpool.pool.model.frozen import Frozen, Strict
+from emberpool.pool.model.recycle import RecycleOutcome
+from emberpool.pool.model.rollout import TextFile
+
+
+class RunToolInput(Strict):
+    """One command in a sandbox of its own."""
+
+    profile: str
+    caller: str = Field(min_length=1)
+    command: Command
+    files: tuple[TextFile, ...] = ()
+    """Written before the command runs."""
+    image: str = ""
+    reuse_key: str = ""
+    wait_timeout_s: float = Field(default=300.0, gt=0)
+    """Seconds to wait in line before NoCapacity."""
+    priority: int = 0
+
+    def digest(self) -> str:
+        """Tells this call from another one that uses its id by mistake."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:32]
+
+
+class RunToolOutput(Frozen):
+    """The command's end, and where it ran."""
+
+    result: CommandResult
+    digest: str = ""
+    """Of the input that was run."""
+    pod: str = ""
+    source: Source | None = None
+    ttfc_s: float | None = None
+    recycled: RecycleOutcome | None = None
+    """What became of the pod; None if the worker died before it could say."""
