@@ -26,6 +26,7 @@ RETIRE_PODS: Final = "emberpool.retire_pods"
 LOAD_TASKS: Final = "emberpool.load_tasks"
 RECORD_RESULT: Final = "emberpool.record_result"
 RUN_TOOL: Final = "emberpool.run_tool"
+LOOK_AT_POOL: Final = "emberpool.look_at_pool"
 
 TOOL_CALL: Final = "EmberpoolToolCall"
 ROLLOUT: Final = "EmberpoolRollout"
@@ -38,6 +39,14 @@ APPLY_PROFILE: Final = "apply_profile"
 DRAIN: Final = "drain"
 POOL_STATUS: Final = "status"
 BATCH_PROGRESS: Final = "progress"
+
+SEARCH_CALLER: Final = "EmberpoolCaller"
+SEARCH_PROFILE: Final = "EmberpoolProfile"
+SEARCH_IMAGE: Final = "EmberpoolImage"
+SEARCH_SOURCE: Final = "EmberpoolSource"
+SEARCH_OUTCOME: Final = "EmberpoolOutcome"
+SEARCH_ATTRIBUTES: Final = (SEARCH_CALLER, SEARCH_PROFILE, SEARCH_IMAGE, SEARCH_SOURCE, SEARCH_OUTCOME)
+"""All of type Keyword."""
 
 DEFAULT_TASK_QUEUE: Final = "emberpool"
 

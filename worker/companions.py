@@ -19,6 +19,8 @@ from emberpool.activities.sandbox_calls import SandboxCalls
 from emberpool.activities.tend import Tending
 from emberpool.pool.model.profile import Profile
 from emberpool.worker.connections import open_pools
+from emberpool.worker.metrics_server import MetricsServer
+from emberpool.worker.search_attributes import are_registered
 from emberpool.worker.settings import Settings
 from emberpool.workflows.pool_manager import Budget, PoolManagerInput
 
@@ -45,6 +47,8 @@ class Companions:
         self._settings = settings
         self._pools = Pools(settings.heartbeat_s, settings.sweep_quiet_s)
         self._runs = 0
+        address = settings.metrics_address
+        self._metrics_server = MetricsServer(address, self._pools) if address else None
         calls, ladder, recycling = SandboxCalls(self._pools), Ladder(self._pools), Recycling(self._pools)
         managing, tending, batching = Managing(self._pools), Tending(self._pools), Batching(settings.heartbeat_s)
         self._activities: Mapping[Role, list[Callable[..., Any]]] = {
@@ -61,6 +65,7 @@ class Companions:
                 ladder.promote_standby,
                 ladder.swap_image,
                 managing.plan_pool,
+                managing.look_at_pool,
                 managing.set_targets,
                 managing.provision_warm,
                 managing.retire_pods,
@@ -70,6 +75,11 @@ class Companions:
             ],
             "wait": [ladder.wait_for_pod],
         }
+
+    @property
+    def metrics_server(self) -> MetricsServer | None:
+        """What serves this worker's metrics, if the settings ask for it."""
+        return self._metrics_server
 
     def activities(self, role: Role) -> list[Callable[..., Any]]:
         """The activities of one queue."""
@@ -103,7 +113,10 @@ class Companions:
                 yield
                 return
             async with AsyncExitStack() as stack:
-                self._pools.fill(await open_pools(self._settings, stack))
+                self._pools.fill(await open_pools(self._settings, stack, self._pools.metrics))
+                self._pools.searchable = self._settings.search_attributes and await are_registered(client)
+                if self._metrics_server is not None:
+                    await stack.enter_async_context(self._metrics_server)
                 for role in ("control", "wait"):
                     queue = names.control_queue if role == "control" else names.wait_queue
                     worker = Worker(client, task_queue=queue(self._settings.task_queue))

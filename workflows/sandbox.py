@@ -64,6 +64,8 @@ class Sandbox:
         """The last answer's lease; None until the first call was answered."""
         self.ttfc_s: float | None = None
         """Time to first command of this sandbox, in seconds, once known."""
+        self.searchable = False
+        """Whether the namespace has emberpool's search attributes, as the worker that answered says."""
         self.recycled: RecycleResult | None = None
         """What became of the pod, once the sandbox was left."""
 
@@ -308,6 +310,7 @@ class Sandbox:
     def _learn(self, output: CallOutput) -> None:
         if self._ref.first_scheduled is None and output.first_scheduled is not None:
             self._ref = self._ref.model_copy(update={"first_scheduled": output.first_scheduled})
+        self.searchable = self.searchable or output.searchable
         if output.lease is None:
             return
         if self.ttfc_s is None:
