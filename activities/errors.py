@@ -55,7 +55,11 @@ def to_temporal(error: EmberpoolError) -> ApplicationError:
 
 def from_temporal(error: ActivityError) -> EmberpoolError | None:
     """The typed error that an activity failed with, or None if it is none of ours."""
-    cause = error.cause
+    return typed_cause(error.cause)
+
+
+def typed_cause(cause: BaseException | None) -> EmberpoolError | None:
+    """The typed error that Temporal carries, from an activity or from a workflow; None if it is none of ours."""
     if not isinstance(cause, ApplicationError):
         return None
     for kind, names in _ARGUMENTS.items():

@@ -67,6 +67,9 @@ class PoolStatus(Frozen):
     version: int
     plan: PlanOutput = PlanOutput()
     failure: str = ""
+    deployment: str = ""
+    profile: str = ""
+    task_queue: str = ""
 
 
 @workflow.defn(name=names.POOL_MANAGER)
@@ -128,6 +131,9 @@ class PoolManager:
             version=state.version,
             plan=self._plan,
             failure=self._failure,
+            deployment=state.deployment,
+            profile=state.profile,
+            task_queue=state.task_queue,
         )
 
     async def _change(self, max_pods: int, min_warm: int) -> None:
