@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emberpool.pool.model.command import DEFAULT_TIME_LIMIT_S, MAX_STDIN, Command, CommandResult, Outcome
-from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.errors import InvalidInput, SandboxLost
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.rollout import TextFile
 from emberpool.pool.model.tool_call import ToolCallInput
@@ -94,7 +94,7 @@ def command(
     except Exception as error:
         words = explain(error)
         if as_json:
-            print_json({"status": "not_run", "error": _kind(error), "message": words.cause, "remedy": words.remedy})
+            print_json({**_status(error), "message": words.cause, "remedy": words.remedy})
         else:
             print_error(words.cause, words.remedy)
         code = NOT_RUN
@@ -182,9 +182,12 @@ def _stdin() -> bytes:
     return data
 
 
-def _kind(error: BaseException) -> str:
+def _status(error: BaseException) -> dict[str, str]:
+    """not_run, or unknown where nobody can know whether the command ran; with the error's type."""
     from temporalio.client import WorkflowFailureError
-    from temporalio.exceptions import ApplicationError
 
-    cause = error.cause if isinstance(error, WorkflowFailureError) else None
-    return (cause.type or "") if isinstance(cause, ApplicationError) else type(error).__name__
+    from emberpool.activities.errors import typed_cause
+
+    typed = typed_cause(error.cause) if isinstance(error, WorkflowFailureError) else error
+    lost = isinstance(typed, SandboxLost) and typed.executed != "no"
+    return {"status": "unknown" if lost else "not_run", "error": type(typed or error).__name__}
