@@ -129,6 +129,16 @@ class Companions:
             self._runs -= 1
 
 
+STEERING = """Keeps the pool warm within its budget; claims go on without it.
+
+- `emberpool pool status` shows it as it is now; *Current Details* shows it as of the last plan, at most a minute ago.
+- `emberpool pool budget PROFILE --max-pods N` or the signal `set_budget` (`{"max_pods": N, "min_warm": M}`) changes
+  the budget.
+- `emberpool pool drain PROFILE` or the signal `drain` sets it to zero.
+"""
+"""What a person who finds a pool manager in Temporal's UI is told."""
+
+
 async def start_pool_manager(client: Client, settings: Settings, profile: Profile) -> None:
     """Start the pool's manager, or tell the one that runs what the profile says now."""
     said = Budget(max_pods=profile.max_pods, min_warm=profile.min_warm)
@@ -149,4 +159,5 @@ async def start_pool_manager(client: Client, settings: Settings, profile: Profil
         start_signal=names.APPLY_PROFILE,
         start_signal_args=[said],
         static_summary=f"pool of profile {profile.name}",
+        static_details=STEERING,
     )

@@ -33,6 +33,22 @@ TEND_LIMIT = timedelta(minutes=15)
 """Above the ten minutes that one tending lasts."""
 
 
+GAP = "\N{EM SPACE}"
+"""Temporal's UI puts a table's columns side by side without a gap."""
+MEANING = {
+    PodState.STARTING: "not ready yet",
+    PodState.STANDBY: "ready, holds a tiny share",
+    PodState.PROMOTING: "takes its full share",
+    PodState.IDLE: "warm: unused, or waiting for the caller that used it last",
+    PodState.SWAPPING: "gets another image",
+    PodState.LEASED: "works for a caller",
+    PodState.DIRTY: "released, not reset yet",
+    PodState.RECYCLING: "is being reset",
+    PodState.DRAINING: "is being deleted",
+}
+"""What a pod in each state does, for people."""
+
+
 class PoolManagerInput(Frozen):
     """State of a manager: what it is started with and what it carries over continue-as-new."""
 
@@ -231,9 +247,14 @@ class PoolManager:
 
     def _show(self) -> None:
         plan, state = self._plan, self._state
-        rows = "\n".join(f"| {pod_state} | {plan.by_state.get(pod_state, 0)} |" for pod_state in PodState)
+        held = sum(plan.by_state.values())
+        rows = "\n".join(
+            f"| {one} | {GAP}{plan.by_state.get(one, 0)} | {GAP}{words} |" for one, words in MEANING.items()
+        )
         workflow.set_current_details(
-            f"**Pool {state.profile}**: ceiling {state.max_pods}, warm target {state.min_warm}, "
-            f"leases {plan.leases}, waiting {plan.waiting}\n\n| state | pods |\n| --- | --- |\n{rows}\n"
-            + (f"\nLast failure: {self._failure[:300]}\n" if self._failure else "")
+            f"**Pool {state.profile}**: {held} of at most {state.max_pods} pods, {plan.leases} leased, "
+            f"{plan.idle_fresh} warm and unused (target {state.min_warm}), {plan.waiting} requests waiting; "
+            f"as of {workflow.now():%H:%M:%S} UTC\n\n"
+            f"| state | {GAP}pods | {GAP}meaning |\n| :--- | ---: | :--- |\n{rows}\n"
+            + (f"\n**Last failure**: {self._failure[:300]}\n" if self._failure else "")
         )

@@ -211,7 +211,7 @@ class Sandbox:
             names.BIND_JOB,
             lambda ref: BindInput(ref=ref, env=dict(env or {}), files=tuple(files)),
             CallOutput,
-            summary=f"bind: {len(files)} files, {len(env or {})} variables",
+            summary=_bound([file.path for file in files], len(env or {})),
         )
 
     async def claim(self) -> None:
@@ -322,6 +322,14 @@ class Sandbox:
 
 def _holder(info: workflow.Info) -> Holder:
     return Holder(namespace=info.namespace, workflow_id=info.workflow_id, run_id=info.first_execution_run_id)
+
+
+def _bound(paths: Sequence[str], variables: int) -> str:
+    """What a bind brings, for people: the first files by name."""
+    told = [path[:40] for path in paths[:3]]
+    told += [f"{len(paths) - 3} more files"] if len(paths) > 3 else []
+    told += [f"{variables} variable{'s' if variables > 1 else ''}"] if variables else []
+    return f"bind: {', '.join(told) or 'nothing'}"
 
 
 def _check_path(path: str) -> None:
