@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from fixtures.browser import browser_page
+from fixtures.waiting import wait_until
 from scenarios.policies import POLICY, task, two_tries
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
@@ -25,6 +26,8 @@ IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 PROFILE = Profile(name="python-small", min_warm=2, max_pods=4)
 POLICY_QUEUE = "policy"
 WIDTH = 1400
+PLAN_S = 90.0
+"""The manager of a calm pool plans once a minute; before its second plan it shows an empty pool."""
 
 
 async def main() -> int:
@@ -70,8 +73,13 @@ async def _pictures(browser: str, folder: Path, client: Client, ui: str) -> None
         ("rollouts-of-a-caller", f"{base}?{urlencode({'query': found})}", "4 COMPLETED", 760),
         ("one-rollout", f"{await _page(base, rollout)}/timeline", "verify: answer/0", 1240),
         ("a-rollout-in-words", f"{await _page(base, rollout)}/user-metadata", "turns so far", 620),
-        ("a-pool", f"{await _page(base, manager)}/user-metadata", "warm: unused", 860),
+        ("a-pool", f"{await _page(base, manager)}/user-metadata", "is being reset", 860),
     )
+
+    async def planned() -> bool:
+        return "0 of at most" not in str(await manager.query("__temporal_workflow_metadata"))
+
+    await wait_until(planned, PLAN_S)
     async with browser_page(browser, folder / "browser") as page:
         for name, url, words, height in pages:
             await page.open(url, words, WIDTH, height)

@@ -33,13 +33,13 @@ TEND_LIMIT = timedelta(minutes=15)
 """Above the ten minutes that one tending lasts."""
 
 
-GAP = "\N{EM SPACE}"
+GAP = "\N{NO-BREAK SPACE}" * 4
 """Temporal's UI puts a table's columns side by side without a gap."""
 MEANING = {
     PodState.STARTING: "not ready yet",
     PodState.STANDBY: "ready, holds a tiny share",
     PodState.PROMOTING: "takes its full share",
-    PodState.IDLE: "warm: unused, or waiting for the caller that used it last",
+    PodState.IDLE: "warm",
     PodState.SWAPPING: "gets another image",
     PodState.LEASED: "works for a caller",
     PodState.DIRTY: "released, not reset yet",

@@ -138,7 +138,9 @@ class Rollout:
 
     def _show(self) -> None:
         """What the policy says of its turns, for people who look at the workflow."""
-        notes = "\n".join(f"{number}. {turn.action.note or '-'}" for number, turn in enumerate(self._turns, start=1))
+        notes = "\n".join(
+            f"{number}. {turn.action.note or _steps(turn.action)}" for number, turn in enumerate(self._turns, start=1)
+        )
         workflow.set_current_details(f"**Task {self._input.task.id}**, turns so far:\n\n{notes}\n")
 
     def _judge(self, result: CommandResult) -> tuple[RolloutOutcome, str]:
@@ -169,6 +171,12 @@ class Rollout:
             history_events=info.get_current_history_length(),
             duration_s=(workflow.now() - info.start_time).total_seconds(),
         )
+
+
+def _steps(action: Action) -> str:
+    """What an action does, for people, if the policy says nothing of it."""
+    told = [f"write {one.file.path}" if isinstance(one, WriteStep) else one.command.title() for one in action.steps]
+    return ", ".join(told) or "done"
 
 
 def _shortened(result: CommandResult) -> CommandResult:
