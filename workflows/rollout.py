@@ -138,9 +138,8 @@ class Rollout:
 
     def _show(self) -> None:
         """What the policy says of its turns, for people who look at the workflow."""
-        notes = "\n".join(
-            f"{number}. {turn.action.note or _steps(turn.action)}" for number, turn in enumerate(self._turns, start=1)
-        )
+        told = [turn.action.note or _steps(turn.action) for turn in self._turns]
+        notes = "\n".join(f"{number}. {words}" for number, words in enumerate(told, start=1))
         workflow.set_current_details(f"**Task {self._input.task.id}**, turns so far:\n\n{notes}\n")
 
     def _judge(self, result: CommandResult) -> tuple[RolloutOutcome, str]:

@@ -28,7 +28,8 @@ def make_searchable(sandbox: Sandbox, outcome: str = "") -> None:
         names.SEARCH_SOURCE: lease.source.value if lease is not None else "",
         names.SEARCH_OUTCOME: outcome,
     }
-    workflow.upsert_search_attributes([_update(name, value) for name, value in known.items() if value])
+    updates: list[SearchAttributeUpdate[Any]] = [_update(name, value) for name, value in known.items() if value]
+    workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]
 
 
 def _update(name: str, value: str) -> SearchAttributeUpdate[Any]:

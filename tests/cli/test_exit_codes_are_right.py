@@ -6,8 +6,10 @@ import pytest
 from fixtures.command_line import emberpool
 
 
-@pytest.mark.parametrize("command", [(), ("dev",), ("demo",), ("doctor",), ("worker",), ("run",), ("rollout",), ("schema",),
-     ("profile", "check"), ("pool", "status"), ("pool", "top"), ("pool", "budget"), ("pool", "drain")])  # fmt: skip
+COMMANDS = "dev|demo|doctor|worker|run|rollout|schema|profile check|pool status|pool top|pool budget|pool drain"
+
+
+@pytest.mark.parametrize("command", [(), *(tuple(one.split()) for one in COMMANDS.split("|"))])
 def test_every_command_explains_itself(command: tuple[str, ...], tmp_path: Path) -> None:
     """--help ends with 0 and, for a command, shows an example."""
     done = emberpool(*command, "--help", cwd=tmp_path)
