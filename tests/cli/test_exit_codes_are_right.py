@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from fixtures.command_line import emberpool
 
-
 COMMANDS = "dev|demo|doctor|worker|run|rollout|schema|profile check|pool status|pool top|pool budget|pool drain"
 
 
