@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CODE := workflows activities pool worker tests benchmarks examples src/emberpool/__init__.py
 
-.PHONY: help setup demo test lint format types layers bench soak package ci clean
+.PHONY: help setup demo test lint format types layers bench soak schema ui package ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -48,6 +48,12 @@ bench: $(STAMP) ## Measure (ARGS="--json figures.json")
 
 soak: $(STAMP) ## Drive the index's scripts against its model (STEPS=1000000 SEED=N)
 	$(BIN)/python benchmarks/soak.py --steps $(or $(STEPS),1000000) $(if $(SEED),--seed $(SEED)) --count soak-steps.txt
+
+schema: $(STAMP) ## Write docs/schema/ anew
+	@for name in $$($(BIN)/emberpool schema | cut -d' ' -f1); do $(BIN)/emberpool schema $$name > docs/schema/$$name.json; done
+
+ui: $(STAMP) ## Take the pictures in docs/images/ (needs chromium)
+	PYTHONPATH=tests $(BIN)/python tests/screenshots.py
 
 package: $(STAMP) ## Build the wheel, compare it with git, and try it installed
 	.ci/package $(BIN)/python

@@ -90,21 +90,25 @@ async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[Open
         if isinstance(reply, Promote | Swap | Provision | Wait):
             return Answer(reply, None, None, scheduled)
         if not isinstance(reply, Claimed):
-            raise refusal(reply, ref)
+            raise _refused(pool, reply, ref)
+        claimed_at = datetime.now(UTC)
         call = OpenCall(pool, reply.pod, LeaseProof(ref.request_id, reply.epoch, reply.tag, ref.spec.hold_s))
         try:
             value = await do(call)
         except (PodRefused, PodUnreachable) as error:
             if await _moves(pool, ref, reply, error):
                 continue
-            raise await _lost_or(pool, reply, error) from error
+            raise await _ended(pool, reply, error) from error
         except asyncio.CancelledError:
             raise  # a command may go on in the pod: its lease keeps the call's own limit
         except BaseException:
             await pool.index.end_call(ref.request_id, reply.epoch)
             raise
         await pool.index.end_call(ref.request_id, reply.epoch)
-        return Answer(None, _lease(call, reply, ref, scheduled), value, scheduled)
+        lease = _lease(call, reply, ref, scheduled)
+        if lease.ttfc_s is not None:
+            pool.metrics.opened(reply, max(0.0, (claimed_at - scheduled).total_seconds()), lease.ttfc_s)
+        return Answer(None, lease, value, scheduled)
     raise PodUnreachable(ref.spec.profile, f"{MOVES} pods in a row failed at first contact")
 
 
@@ -124,13 +128,27 @@ def refusal(reply: Lost | Closed | Expired | Mismatch | Rebuilding, ref: Sandbox
             return PoolUnavailable(f"the index of pool {ref.spec.profile!r} is being rebuilt")
 
 
+def _refused(pool: Pool, reply: Lost | Closed | Expired | Mismatch | Rebuilding, ref: SandboxRef) -> Exception:
+    if isinstance(reply, Lost):
+        pool.metrics.sandbox_lost(reply.reason)
+    return refusal(reply, ref)
+
+
 async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> bool:
     """Whether the claim may go to another pod: only if it is new and nothing of the call can have happened."""
     if not claimed.new or error.sent:
         return False
     reason = f"first_contact: {error}"
     log.warning("pod %s failed at first contact: %s", claimed.pod.name, error)
+    pool.metrics.first_contact_failed()
     return await pool.index.first_contact_failed(ref.request_id, claimed.epoch, reason) == "moved"
+
+
+async def _ended(pool: Pool, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
+    ended = await _lost_or(pool, claimed, error)
+    if isinstance(ended, SandboxLost):
+        pool.metrics.sandbox_lost(ended.reason)
+    return ended
 
 
 async def _lost_or(pool: Pool, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:

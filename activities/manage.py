@@ -11,9 +11,11 @@ from emberpool.activities.errors import translated
 from emberpool.activities.execution import execution_id
 from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import (
+    LookInput,
     Nothing,
     PlanOutput,
     PoolInput,
+    PoolView,
     RetireInput,
     RetireOutput,
     WarmInput,
@@ -74,6 +76,21 @@ class Managing:
             await rebuild(pool)
             return None
         return _output(counts, plan(counts).create, tuple(retire))
+
+    @activity.defn(name=names.LOOK_AT_POOL)
+    async def look_at_pool(self, call: LookInput) -> PoolView:
+        """Count the pool now. For people, as a standalone activity: it leaves nothing in any workflow's history."""
+        with translated():
+            counts = await self._pools.get(call.profile).index.counts()
+            return PoolView(
+                by_state=counts.by_state,
+                idle_fresh=counts.idle_fresh,
+                waiting=counts.waiting,
+                leases=counts.leases,
+                ceiling=counts.ceiling,
+                min_warm=counts.min_warm,
+                oldest_wait_s=counts.oldest_wait_ms / 1000,
+            )
 
     @activity.defn(name=names.PROVISION_WARM)
     async def provision_warm(self, call: WarmInput) -> WarmOutput:

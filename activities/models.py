@@ -43,6 +43,8 @@ class CallOutput(Frozen):
     lease: Lease | None = None
     first_scheduled: datetime | None = None
     """When this call was first scheduled; the sandbox keeps its first one."""
+    searchable: bool = False
+    """Whether the worker found emberpool's search attributes registered, and may have them set."""
 
 
 class RunInput(CallInput):
@@ -154,6 +156,24 @@ class PlanOutput(Frozen):
     """Of the targets that the index holds; 0 from workers that did not say yet."""
     max_pods: int = 0
     min_warm: int = 0
+
+
+class LookInput(Frozen):
+    """Look at a pool, now."""
+
+    profile: str
+
+
+class PoolView(Frozen):
+    """A pool as its index counts it at this moment."""
+
+    by_state: Mapping[PodState, int] = Field(default_factory=dict[PodState, int])
+    idle_fresh: int = 0
+    waiting: int = 0
+    leases: int = 0
+    ceiling: int = 0
+    min_warm: int = 0
+    oldest_wait_s: float = 0.0
 
 
 class WarmInput(Frozen):

@@ -27,6 +27,7 @@ LOAD_TASKS: Final = "emberpool.load_tasks"
 RECORD_RESULT: Final = "emberpool.record_result"
 RUN_TOOL: Final = "emberpool.run_tool"
 WATCH_COMMAND: Final = "emberpool.watch_command"
+LOOK_AT_POOL: Final = "emberpool.look_at_pool"
 
 SANDBOX_BASH: Final = "sandbox_bash"
 SANDBOX_READ: Final = "sandbox_read"
@@ -54,6 +55,14 @@ SESSION_CLOSE: Final = "close"
 
 SANDBOX_HEADER: Final = "emberpool-sandbox"
 """The header that tells an activity which sandbox is current; it names one and holds no secret."""
+
+SEARCH_CALLER: Final = "EmberpoolCaller"
+SEARCH_PROFILE: Final = "EmberpoolProfile"
+SEARCH_IMAGE: Final = "EmberpoolImage"
+SEARCH_SOURCE: Final = "EmberpoolSource"
+SEARCH_OUTCOME: Final = "EmberpoolOutcome"
+SEARCH_ATTRIBUTES: Final = (SEARCH_CALLER, SEARCH_PROFILE, SEARCH_IMAGE, SEARCH_SOURCE, SEARCH_OUTCOME)
+"""All of type Keyword."""
 
 DEFAULT_TASK_QUEUE: Final = "emberpool"
 

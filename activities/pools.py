@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from temporalio import activity
 
 from emberpool.activities.line import WaitingLine
+from emberpool.activities.metrics import Metrics, PoolMetrics, Stopwatch
 from emberpool.activities.rebuild import rebuild
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.contract import ClaimRequest, PoolIndex
@@ -34,6 +35,7 @@ class Pool:
     deployment: str
     tenant: str
     pool_key: bytes = field(repr=False)
+    metrics: PoolMetrics
 
     def tag(self, ref: SandboxRef) -> Tag:
         """The caller's tag; namespace and tenant are this activity's and worker's, whatever the workflow says."""
@@ -46,7 +48,7 @@ class Pool:
         Raises:
             PoolUnavailable: the index cannot be reached.
         """
-        spec = ref.spec
+        spec, watch = ref.spec, Stopwatch()
         reply = await self.index.claim(
             ClaimRequest(
                 request_id=ref.request_id,
@@ -64,6 +66,7 @@ class Pool:
                 new_pod=self.pod_name(uuid.uuid4().hex),
             )
         )
+        self.metrics.claim_answered(reply, watch.seconds, new=ref.epoch is None)
         if isinstance(reply, Rebuilding):
             await rebuild(self)
         return reply
@@ -79,11 +82,18 @@ class Pools:
     def __init__(self, heartbeat_s: float, sweep_quiet_s: float) -> None:
         self.heartbeat_s = heartbeat_s
         self.sweep_quiet_s = sweep_quiet_s
+        self.metrics = Metrics()
+        self.searchable = False
+        """Whether workflows may set emberpool's search attributes: they are wanted, and registered."""
         self._by_profile: dict[str, Pool] = {}
 
     def fill(self, pools: Iterable[Pool]) -> None:
         """Replace the pools that activities reach."""
         self._by_profile = {pool.profile.name: pool for pool in pools}
+
+    def all(self) -> tuple[Pool, ...]:
+        """Every pool that this worker serves."""
+        return tuple(self._by_profile.values())
 
     def get(self, profile: str) -> Pool:
         """The pool of a profile.

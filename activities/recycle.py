@@ -7,9 +7,19 @@ from temporalio import activity
 from emberpool.activities import names
 from emberpool.activities.errors import translated
 from emberpool.activities.heartbeats import heartbeating
+from emberpool.activities.metrics import Stopwatch
 from emberpool.activities.models import RecycleInput, RecycleResult
 from emberpool.activities.pools import Pool, Pools
-from emberpool.pool.index.contract import BecameIdle, HandedTo, MustDrain, NotDirty, NothingHeld, RecycleStarted, Stale
+from emberpool.pool.index.contract import (
+    BecameIdle,
+    FreedReply,
+    HandedTo,
+    MustDrain,
+    NotDirty,
+    NothingHeld,
+    RecycleStarted,
+    Stale,
+)
 from emberpool.pool.model.claim import PodAddress
 from emberpool.pool.model.errors import EmberpoolError
 from emberpool.pool.model.ids import PodName, PodUid, RequestId
@@ -49,10 +59,18 @@ async def recycle(pool: Pool, name: PodName) -> RecycleResult:
     started = await pool.index.begin_recycle(name)
     if isinstance(started, NotDirty):
         return RecycleResult(outcome=RecycleOutcome.ALREADY, pod=name)
+    watch = Stopwatch()
     attestation, reason = await _reset(pool, started)
+    took_s = watch.seconds
     freed = await pool.index.finish_recycle(
         name, started.epoch, attestation, pool.profile.keep_alive_s, pool.profile.max_uses
     )
+    result = await _result(pool, name, freed, attestation, reason)
+    pool.metrics.recycled(result.outcome, attestation, took_s)
+    return result
+
+
+async def _result(pool: Pool, name: PodName, freed: FreedReply, attestation: Attestation, reason: str) -> RecycleResult:
     match freed:
         case BecameIdle():
             return RecycleResult(outcome=RecycleOutcome.IDLE, pod=name, attestation=attestation)

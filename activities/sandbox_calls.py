@@ -74,6 +74,7 @@ class SandboxCalls:
                 on_progress=on_progress,
             )
             open_call.ran_s = result.duration_s
+            pool.metrics.command_ended(result)
             return result
 
         async with heartbeating(self._pools.heartbeat_s, lambda: progress):
@@ -85,7 +86,11 @@ class SandboxCalls:
                     raise
                 return ended
         return RunOutput(
-            step=answer.step, lease=answer.lease, first_scheduled=answer.first_scheduled, result=answer.value
+            step=answer.step,
+            lease=answer.lease,
+            first_scheduled=answer.first_scheduled,
+            searchable=self._pools.searchable,
+            result=answer.value,
         )
 
     async def _on_cancel(self, call: RunInput, current: list[OpenCall]) -> RunOutput | None:
@@ -152,6 +157,7 @@ class SandboxCalls:
                 step=answer.step,
                 lease=answer.lease,
                 first_scheduled=answer.first_scheduled,
+                searchable=self._pools.searchable,
                 data=answer.value or b"",
             )
 
@@ -191,4 +197,9 @@ class SandboxCalls:
         pool = self._pools.get(call.ref.spec.profile)
         async with heartbeating(self._pools.heartbeat_s, lambda: None):
             answer = await on_pod(pool, call.ref, FILE_CALL_S, do)
-        return CallOutput(step=answer.step, lease=answer.lease, first_scheduled=answer.first_scheduled)
+        return CallOutput(
+            step=answer.step,
+            lease=answer.lease,
+            first_scheduled=answer.first_scheduled,
+            searchable=self._pools.searchable,
+        )

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from emberpool.activities.metrics import Stopwatch
 from emberpool.activities.pools import Pool
 from emberpool.activities.recycle import delete
 from emberpool.pool.index.contract import MustDrain
@@ -24,6 +25,13 @@ async def start_pod(pool: Pool, name: PodName, image: str) -> str:
     Raises:
         PoolUnavailable: the index or the provider cannot be reached; the place stays reserved and a retry goes on.
     """
+    watch = Stopwatch()
+    failure = await _start(pool, name, image)
+    pool.metrics.pod_started(not failure, watch.seconds)
+    return failure
+
+
+async def _start(pool: Pool, name: PodName, image: str) -> str:
     try:
         await pool.provider.create(name, image)
     except InvalidInput as error:

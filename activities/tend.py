@@ -194,6 +194,7 @@ class Tender:
             log.warning("tending %s: %s", self._pool.profile.name, error)
 
     def _count(self, recycled: int = 0, deleted: int = 0, expired: int = 0, swept: int = 0) -> None:
+        self._pool.metrics.tended({"recycled": recycled, "deleted": deleted, "expired": expired, "swept": swept})
         self.done = TendOutput(
             recycled=self.done.recycled + recycled,
             deleted=self.done.deleted + deleted,

@@ -21,6 +21,8 @@ from emberpool.activities.sandbox_calls import SandboxCalls
 from emberpool.activities.tend import Tending
 from emberpool.pool.model.profile import Profile
 from emberpool.worker.connections import open_pools
+from emberpool.worker.metrics_server import MetricsServer
+from emberpool.worker.search_attributes import are_registered
 from emberpool.worker.settings import Settings
 from emberpool.workflows.pool_manager import Budget, PoolManagerInput
 
@@ -48,6 +50,8 @@ class Companions:
         self._settings = settings
         self._pools = Pools(settings.heartbeat_s, settings.sweep_quiet_s)
         self._runs = 0
+        address = settings.metrics_address
+        self._metrics_server = MetricsServer(address, self._pools) if address else None
         calls, ladder, recycling = SandboxCalls(self._pools), Ladder(self._pools), Recycling(self._pools)
         one_shot = OneShot(self._pools, calls, ladder)
         self.agent_calls = AgentCalls(self._pools, calls)
@@ -68,6 +72,7 @@ class Companions:
                 ladder.promote_standby,
                 ladder.swap_image,
                 managing.plan_pool,
+                managing.look_at_pool,
                 managing.set_targets,
                 managing.provision_warm,
                 managing.retire_pods,
@@ -78,6 +83,11 @@ class Companions:
             "wait": [ladder.wait_for_pod],
             "tools": [one_shot.run_tool],
         }
+
+    @property
+    def metrics_server(self) -> MetricsServer | None:
+        """What serves this worker's metrics, if the settings ask for it."""
+        return self._metrics_server
 
     def activities(self, role: Role) -> list[Callable[..., Any]]:
         """The activities of one queue."""
@@ -112,7 +122,10 @@ class Companions:
                 yield
                 return
             async with AsyncExitStack() as stack:
-                self._pools.fill(await open_pools(self._settings, stack))
+                self._pools.fill(await open_pools(self._settings, stack, self._pools.metrics))
+                self._pools.searchable = self._settings.search_attributes and await are_registered(client)
+                if self._metrics_server is not None:
+                    await stack.enter_async_context(self._metrics_server)
                 for queue in (names.control_queue, names.wait_queue, names.tools_queue):
                     worker = Worker(client, task_queue=queue(self._settings.task_queue))
                     await stack.enter_async_context(worker)
@@ -122,6 +135,16 @@ class Companions:
                 yield
         finally:
             self._runs -= 1
+
+
+STEERING = """Keeps the pool warm within its budget; claims go on without it.
+
+- `emberpool pool status` shows it as it is now; *Current Details* shows it as of the last plan, at most a minute ago.
+- `emberpool pool budget PROFILE --max-pods N` or the signal `set_budget` (`{"max_pods": N, "min_warm": M}`) changes
+  the budget.
+- `emberpool pool drain PROFILE` or the signal `drain` sets it to zero.
+"""
+"""What a person who finds a pool manager in Temporal's UI is told."""
 
 
 async def start_pool_manager(client: Client, settings: Settings, profile: Profile) -> None:
@@ -144,4 +167,5 @@ async def start_pool_manager(client: Client, settings: Settings, profile: Profil
         start_signal=names.APPLY_PROFILE,
         start_signal_args=[said],
         static_summary=f"pool of profile {profile.name}",
+        static_details=STEERING,
     )

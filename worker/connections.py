@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from emberpool.activities.line import WaitingLine
+from emberpool.activities.metrics import Metrics
 from emberpool.activities.pools import Pool
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.connection import connect
@@ -15,7 +16,7 @@ from emberpool.pool.providers.provider import Provider
 from emberpool.worker.settings import Settings
 
 
-async def open_pools(settings: Settings, stack: AsyncExitStack) -> list[Pool]:
+async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics | None = None) -> list[Pool]:
     """A pool per profile, closed with the stack.
 
     Raises:
@@ -50,6 +51,7 @@ async def open_pools(settings: Settings, stack: AsyncExitStack) -> list[Pool]:
                 deployment=settings.deployment,
                 tenant=settings.tenant,
                 pool_key=key,
+                metrics=(metrics or Metrics()).of(profile.name),
             )
         )
     return pools

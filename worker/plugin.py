@@ -12,6 +12,7 @@ from typing import Any, cast
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultPayloadConverter
 from temporalio.plugin import SimplePlugin
+from temporalio.service import ConnectConfig, ServiceClient
 from temporalio.worker import Replayer, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
@@ -58,6 +59,23 @@ class EmberpoolPlugin(SimplePlugin):
 
     def _agent_calls(self) -> AgentCalls | None:
         return self._companions.agent_calls if self._companions is not None else None
+
+    async def metrics_url(self) -> str:
+        """Where this worker's metrics are served, once they are; empty if the settings ask for none."""
+        server = self._companions.metrics_server if self._companions is not None else None
+        if server is None:
+            return ""
+        await server.serving.wait()
+        return server.url
+
+    async def connect_service_client(
+        self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
+    ) -> ServiceClient:
+        """Where metrics are wanted, give the client a runtime that keeps the SDK's; one of the user's own stays."""
+        server = self._companions.metrics_server if self._companions is not None else None
+        if server is not None and config.runtime is None:
+            config = dataclasses.replace(config, runtime=server.runtime())
+        return await super().connect_service_client(config, next)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add our activities to the queues that are ours, and nothing but workflows elsewhere."""

@@ -2,26 +2,59 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from temporalio.client import Client
-from temporalio.envconfig import ClientConfig
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.worker import Worker
 
+from emberpool.pool.model.errors import InvalidInput
 from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.settings import Settings
 
 
-async def connect_client(settings: Settings | None = None) -> Client:
-    """A Temporal client from the environment's configuration (TEMPORAL_ADDRESS, profiles, TLS), with the plugin."""
-    config = ClientConfig.load_client_connect_config()
-    config.setdefault("target_host", "localhost:7233")
-    config.setdefault("namespace", "default")
-    return await Client.connect(**config, plugins=[EmberpoolPlugin(settings)])
+@dataclass(frozen=True)
+class Reach:
+    """How Temporal is reached, where it differs from what the environment and Temporal's configuration file say."""
+
+    address: str | None = None
+    namespace: str | None = None
+    profile: str | None = None
+    """Name of a profile in Temporal's configuration file."""
 
 
-async def run_worker(settings: Settings, on_ready: Callable[[], None]) -> None:
-    """Serve emberpool's queues until cancelled; commands that still run go on in their pods for the next worker."""
-    client = await connect_client(settings)
+def connect_config(reach: Reach = Reach()) -> ClientConnectConfig:
+    """Temporal's own configuration (TEMPORAL_* variables, its file's profile), with `reach` on top.
+
+    Raises:
+        InvalidInput: the file or the profile cannot be read.
+    """
+    try:
+        config = ClientConfig.load_client_connect_config(profile=reach.profile)
+    except (RuntimeError, ValueError, OSError) as error:
+        raise InvalidInput("Temporal's configuration", str(error)) from error
+    config["target_host"] = reach.address or config.get("target_host") or "localhost:7233"
+    config["namespace"] = reach.namespace or config.get("namespace") or "default"
+    return config
+
+
+async def connect_client(plugin: EmberpoolPlugin | None = None, reach: Reach = Reach()) -> Client:
+    """A Temporal client with the plugin.
+
+    Raises:
+        InvalidInput: Temporal's configuration cannot be read.
+        RuntimeError: the server cannot be reached.
+    """
+    return await Client.connect(**connect_config(reach), plugins=[plugin or EmberpoolPlugin()])
+
+
+async def run_worker(settings: Settings, on_ready: Callable[[str], None]) -> None:
+    """Serve emberpool's queues until cancelled; commands that still run go on in their pods for the next worker.
+
+    `on_ready` is told where the metrics are served, or "".
+    """
+    plugin = EmberpoolPlugin(settings)
+    client = await connect_client(plugin)
     async with Worker(client, task_queue=settings.task_queue):
-        on_ready()
+        on_ready(await plugin.metrics_url())
         await asyncio.Event().wait()

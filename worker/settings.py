@@ -52,6 +52,12 @@ class Settings(BaseSettings):
     """A lease that was quiet for this long has its holder looked up in Temporal, then at doubling gaps up to 5 min."""
     graceful_shutdown_s: float = Field(default=10.0, ge=0)
     """Seconds that a stopping worker gives its activities; commands go on in their pods and are picked up again."""
+    metrics_address: str = Field(default="", pattern=r"^$|^[^\s/]+:\d{1,5}$")
+    """HOST:PORT to serve Prometheus metrics on, at /metrics: emberpool's and those of Temporal's SDK. Port 0 is any
+    free one, empty serves none. One per process; whoever reaches it can read it, so keep it on a private network."""
+    search_attributes: bool = False
+    """Whether workflows get search attributes (EmberpoolCaller, ...). Needs them registered; a worker that finds them
+    missing says so and goes on without."""
     start_pool_managers: bool = True
     """Whether this worker starts the pool managers of its profiles if they do not run yet."""
 

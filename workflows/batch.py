@@ -23,6 +23,8 @@ from emberpool.pool.model.rollout import (
     RolloutTask,
 )
 from emberpool.workflows.dispatch import call
+from emberpool.workflows.meter import batch_ended
+from emberpool.workflows.plain import NOT_GIVEN, Plain, parsed
 
 SHARD_SIZE = 500
 """Children per shard: about 3,000 of its events, under the 4,096 at which the server suggests to continue as new."""
@@ -150,14 +152,15 @@ class RolloutShard:
 class RolloutBatch:
     """Runs every task `rollouts_per_task` times and returns counts; each rollout's result lies under `results_url`."""
 
-    @workflow.init
-    def __init__(self, batch: RolloutBatchInput) -> None:
-        self._batch = batch
+    _batch: RolloutBatchInput
+
+    def __init__(self) -> None:
         self._total = 0
 
     @workflow.run
-    async def run(self, batch: RolloutBatchInput) -> RolloutBatchResult:
-        """Shards run side by side and share the batch's concurrency by their size."""
+    async def run(self, given: Plain[RolloutBatchInput] = NOT_GIVEN) -> RolloutBatchResult:
+        """Shards run side by side and share the batch's concurrency by their size. A wrong input fails once."""
+        batch = self._batch = parsed(RolloutBatchInput, given)
         tasks = len(batch.tasks) or (await _load(batch, 0, 1, count=True)).total
         self._total = tasks * batch.rollouts_per_task
         firsts = range(0, self._total, SHARD_SIZE)
@@ -167,6 +170,7 @@ class RolloutBatch:
         result = RolloutBatchResult(batch_id=batch.batch_id, results_url=batch.results_url)
         for part in parts:
             result = merged(result, part)
+        batch_ended(batch.profile, result.worst_ttfc_s)
         return result
 
     @workflow.query(name=names.BATCH_PROGRESS)

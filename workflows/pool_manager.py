@@ -33,6 +33,22 @@ TEND_LIMIT = timedelta(minutes=15)
 """Above the ten minutes that one tending lasts."""
 
 
+GAP = "\N{NO-BREAK SPACE}" * 4
+"""Temporal's UI puts a table's columns side by side without a gap."""
+MEANING = {
+    PodState.STARTING: "not ready yet",
+    PodState.STANDBY: "ready, holds a tiny share",
+    PodState.PROMOTING: "takes its full share",
+    PodState.IDLE: "warm",
+    PodState.SWAPPING: "gets another image",
+    PodState.LEASED: "works for a caller",
+    PodState.DIRTY: "released, not reset yet",
+    PodState.RECYCLING: "is being reset",
+    PodState.DRAINING: "is being deleted",
+}
+"""What a pod in each state does, for people."""
+
+
 class PoolManagerInput(Frozen):
     """State of a manager: what it is started with and what it carries over continue-as-new."""
 
@@ -67,6 +83,9 @@ class PoolStatus(Frozen):
     version: int
     plan: PlanOutput = PlanOutput()
     failure: str = ""
+    deployment: str = ""
+    profile: str = ""
+    task_queue: str = ""
 
 
 @workflow.defn(name=names.POOL_MANAGER)
@@ -128,6 +147,9 @@ class PoolManager:
             version=state.version,
             plan=self._plan,
             failure=self._failure,
+            deployment=state.deployment,
+            profile=state.profile,
+            task_queue=state.task_queue,
         )
 
     async def _change(self, max_pods: int, min_warm: int) -> None:
@@ -225,9 +247,14 @@ class PoolManager:
 
     def _show(self) -> None:
         plan, state = self._plan, self._state
-        rows = "\n".join(f"| {pod_state} | {plan.by_state.get(pod_state, 0)} |" for pod_state in PodState)
+        held = sum(plan.by_state.values())
+        rows = "\n".join(
+            f"| {one} | {GAP}{plan.by_state.get(one, 0)} | {GAP}{words} |" for one, words in MEANING.items()
+        )
         workflow.set_current_details(
-            f"**Pool {state.profile}**: ceiling {state.max_pods}, warm target {state.min_warm}, "
-            f"leases {plan.leases}, waiting {plan.waiting}\n\n| state | pods |\n| --- | --- |\n{rows}\n"
-            + (f"\nLast failure: {self._failure[:300]}\n" if self._failure else "")
+            f"**Pool {state.profile}**: {held} of at most {state.max_pods} pods, {plan.leases} leased, "
+            f"{plan.idle_fresh} warm and unused (target {state.min_warm}), {plan.waiting} requests waiting; "
+            f"as of {workflow.now():%H:%M:%S} UTC\n\n"
+            f"| state | {GAP}pods | {GAP}meaning |\n| :--- | ---: | :--- |\n{rows}\n"
+            + (f"\n**Last failure**: {self._failure[:300]}\n" if self._failure else "")
         )

@@ -24,7 +24,10 @@ from emberpool.pool.model.rollout import (
     WriteStep,
 )
 from emberpool.workflows.dispatch import call
+from emberpool.workflows.meter import count_rollout
+from emberpool.workflows.plain import NOT_GIVEN, Plain, parsed
 from emberpool.workflows.sandbox import Sandbox
+from emberpool.workflows.searchable import make_searchable
 
 SHOWN_BYTES = 4096
 """Of each stream, what a policy is shown per command: head and tail would be more than it reads."""
@@ -36,17 +39,21 @@ POLICY_RETRY = RetryPolicy(maximum_attempts=5, non_retryable_error_types=["Paylo
 class Rollout:
     """Runs turns until the policy is done or `max_turns` is reached, then the verifier. Always returns a result."""
 
-    @workflow.init
-    def __init__(self, task: RolloutInput) -> None:
-        self._input = task
+    _input: RolloutInput
+
+    def __init__(self) -> None:
         self._turns: list[Turn] = []
         self._commands: Counter[Outcome] = Counter()
         self._failures = 0
         self._truncated = 0
 
     @workflow.run
-    async def run(self, task: RolloutInput) -> RolloutResult:
-        """A fault of the infrastructure is the outcome `infra` without a reward; only a cancellation ends otherwise."""
+    async def run(self, given: Plain[RolloutInput] = NOT_GIVEN) -> RolloutResult:
+        """A fault of the infrastructure is the outcome `infra` without a reward.
+
+        Only a cancellation and a wrong input (InvalidInput) end otherwise.
+        """
+        task = self._input = parsed(RolloutInput, given)
         sandbox = Sandbox.open(
             profile=task.profile,
             caller=task.caller,
@@ -67,6 +74,8 @@ class Rollout:
                 raise
             outcome, reason = RolloutOutcome.INFRA, _cause(error)
         result = self._result(sandbox, outcome, reason)
+        make_searchable(sandbox, outcome.value)
+        count_rollout(task.profile, outcome.value)
         if task.results_url is not None:
             await call(
                 names.RECORD_RESULT,
@@ -80,9 +89,11 @@ class Rollout:
     async def _episode(self, sandbox: Sandbox) -> tuple[RolloutOutcome, str]:
         task = self._input.task
         await sandbox.bind(files=task.files)
+        make_searchable(sandbox)
         for _ in range(self._input.max_turns):
             action = await self._ask()
             self._turns.append(Turn(action=action, results=tuple(await self._act(sandbox, action))))
+            self._show()
             if action.done:
                 break
         verifier = task.verifier
@@ -125,6 +136,12 @@ class Rollout:
                     shown.append(_shortened(result))
         return shown
 
+    def _show(self) -> None:
+        """What the policy says of its turns, for people who look at the workflow."""
+        told = [turn.action.note or _steps(turn.action) for turn in self._turns]
+        notes = "\n".join(f"{number}. {words}" for number, words in enumerate(told, start=1))
+        workflow.set_current_details(f"**Task {self._input.task.id}**, turns so far:\n\n{notes}\n")
+
     def _judge(self, result: CommandResult) -> tuple[RolloutOutcome, str]:
         expected = self._input.task.verifier.expect_stdout
         if result.outcome is Outcome.TIMED_OUT:
@@ -153,6 +170,12 @@ class Rollout:
             history_events=info.get_current_history_length(),
             duration_s=(workflow.now() - info.start_time).total_seconds(),
         )
+
+
+def _steps(action: Action) -> str:
+    """What an action does, for people, if the policy says nothing of it."""
+    told = [f"write {one.file.path}" if isinstance(one, WriteStep) else one.command.title() for one in action.steps]
+    return ", ".join(told) or "done"
 
 
 def _shortened(result: CommandResult) -> CommandResult:

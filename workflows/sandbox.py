@@ -69,6 +69,8 @@ class Sandbox:
         """The last answer's lease; None until the first call was answered."""
         self.ttfc_s: float | None = None
         """Time to first command of this sandbox, in seconds, once known."""
+        self.searchable = False
+        """Whether the namespace has emberpool's search attributes, as the worker that answered says."""
         self.recycled: RecycleResult | None = None
         """What became of the pod, once the sandbox was left."""
 
@@ -230,7 +232,7 @@ class Sandbox:
             names.BIND_JOB,
             lambda ref: BindInput(ref=ref, env=dict(env or {}), files=tuple(files)),
             CallOutput,
-            summary=f"bind: {len(files)} files, {len(env or {})} variables",
+            summary=_bound([file.path for file in files], len(env or {})),
         )
 
     async def claim(self) -> None:
@@ -338,6 +340,7 @@ class Sandbox:
     def _learn(self, output: CallOutput) -> None:
         if self._ref.first_scheduled is None and output.first_scheduled is not None:
             self._ref = self._ref.model_copy(update={"first_scheduled": output.first_scheduled})
+        self.searchable = self.searchable or output.searchable
         if output.lease is None:
             return
         if self.ttfc_s is None:
@@ -349,6 +352,14 @@ class Sandbox:
 
 def _holder(info: workflow.Info) -> Holder:
     return Holder(namespace=info.namespace, workflow_id=info.workflow_id, run_id=info.first_execution_run_id)
+
+
+def _bound(paths: Sequence[str], variables: int) -> str:
+    """What a bind brings, for people: the first files by name."""
+    told = [path[:40] for path in paths[:3]]
+    told += [f"{len(paths) - 3} more files"] if len(paths) > 3 else []
+    told += [f"{variables} variable{'s' if variables > 1 else ''}"] if variables else []
+    return f"bind: {', '.join(told) or 'nothing'}"
 
 
 def _check_path(path: str) -> None:

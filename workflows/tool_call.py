@@ -2,28 +2,18 @@
 
 from datetime import timedelta
 
-from pydantic import Field
 from temporalio import workflow
 
 from emberpool.activities import names
-from emberpool.pool.model.command import Command, CommandResult
-from emberpool.pool.model.frozen import Strict
-from emberpool.pool.model.rollout import TextFile
+from emberpool.activities.errors import to_temporal
+from emberpool.pool.model.command import CommandResult, Outcome
+from emberpool.pool.model.errors import EmberpoolError
+from emberpool.pool.model.tool_call import ToolCallInput
+from emberpool.workflows.plain import NOT_GIVEN, Plain, parsed
 from emberpool.workflows.sandbox import Sandbox
+from emberpool.workflows.searchable import make_searchable
 
-
-class ToolCallInput(Strict):
-    """Input of the workflow EmberpoolToolCall."""
-
-    profile: str
-    caller: str = Field(min_length=1)
-    command: Command
-    files: tuple[TextFile, ...] = ()
-    """Written before the command runs."""
-    image: str = ""
-    reuse_key: str = ""
-    wait_timeout_s: float = Field(default=300.0, gt=0)
-    task_queue: str = names.DEFAULT_TASK_QUEUE
+__all__ = ["ToolCall", "ToolCallInput"]
 
 
 @workflow.defn(name=names.TOOL_CALL)
@@ -31,8 +21,16 @@ class ToolCall:
     """Runs one command and returns its end; a failing command is a result, not a failed workflow."""
 
     @workflow.run
-    async def run(self, call: ToolCallInput) -> CommandResult:
+    async def run(self, call: Plain[ToolCallInput] = NOT_GIVEN) -> CommandResult:
         """Open, bind the files if there are any, run, leave."""
+        given = parsed(ToolCallInput, call)
+        try:
+            return await self._call(given)
+        except EmberpoolError as error:
+            # With its fields as details, so that a caller of any language can tell one from another.
+            raise to_temporal(error) from error
+
+    async def _call(self, call: ToolCallInput) -> CommandResult:
         async with Sandbox.open(
             profile=call.profile,
             caller=call.caller,
@@ -41,6 +39,13 @@ class ToolCall:
             wait_timeout=timedelta(seconds=call.wait_timeout_s),
             task_queue=call.task_queue,
         ) as sandbox:
-            if call.files:
-                await sandbox.bind(files=call.files)
-            return await sandbox.run(call.command)
+            try:
+                if call.files:
+                    await sandbox.bind(files=call.files)
+                result = await sandbox.run(call.command)
+            except EmberpoolError as error:
+                make_searchable(sandbox, type(error).__name__)
+                raise
+            failed = result.outcome is Outcome.EXITED and not result.ok
+            make_searchable(sandbox, "exited_non_zero" if failed else result.outcome.value)
+            return result

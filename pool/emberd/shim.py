@@ -48,7 +48,8 @@ def _spawn(message: Dict[str, Any], stdin: int, stdout: int, stderr: int) -> int
     os.chdir(channel.encoded(message["cwd"]))
     os.environb[b"PATH"] = env.get(b"PATH", os.fsencode(os.defpath))
     actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, stdout, stderr))]
-    ignored = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores them, a command must not
+    # Python ignores the first two and the zygote the others; a command must not: `timeout` sends SIGTERM.
+    ignored = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP]
     return os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=True, setsigdef=ignored)
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from fixtures.command_line import emberpool
 
+COMMANDS = "dev|demo|doctor|worker|run|rollout|schema|profile check|pool status|pool top|pool budget|pool drain"
 
-@pytest.mark.parametrize("command", [(), ("dev",), ("demo",), ("doctor",), ("worker",), ("profile", "check")])
+
+@pytest.mark.parametrize("command", [(), *(tuple(one.split()) for one in COMMANDS.split("|"))])
 def test_every_command_explains_itself(command: tuple[str, ...], tmp_path: Path) -> None:
     """--help ends with 0 and, for a command, shows an example."""
     done = emberpool(*command, "--help", cwd=tmp_path)

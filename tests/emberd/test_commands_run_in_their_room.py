@@ -30,6 +30,13 @@ async def test_a_signal_is_told_apart_from_a_status(lease: Lease) -> None:
     assert (result.outcome, result.exit_code, result.signal) == (Outcome.SIGNALED, None, signal.SIGSEGV)
 
 
+@pytest.mark.parametrize("name", ["TERM", "INT", "QUIT", "HUP", "PIPE", "XFSZ"])
+async def test_no_signal_is_ignored_from_the_start(lease: Lease, name: str) -> None:
+    """A command gets every signal's default action, so that `kill` and `timeout` work inside a sandbox."""
+    result = await lease.sh(f"kill -{name} $$; echo survived")
+    assert (result.outcome, result.signal) == (Outcome.SIGNALED, signal.Signals[f"SIG{name}"]), result.text
+
+
 @pytest.mark.parametrize("text", ["cat", "grep x", "python3 -c 'input()'", "sort"])
 async def test_stdin_is_empty_unless_given(lease: Lease, text: str) -> None:
     """Filters read end-of-file at once (SemiAnalysisAI/InferenceX#2303)."""

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import typer
 
-from emberpool.worker.cli import demo, dev, doctor, profile, worker
+from emberpool.worker.cli import demo, dev, doctor, pool, profile, rollout, schema, worker
+from emberpool.worker.cli import run as run_command
 from emberpool.worker.cli.explain import explain
-from emberpool.worker.cli.output import print_error
+from emberpool.worker.cli.output import print_error, readable_help
 
 app = typer.Typer(
     name="emberpool",
@@ -19,11 +20,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("dev")(dev.command)
-app.command("demo")(demo.command)
-app.command("doctor")(doctor.command)
-app.command("worker")(worker.command)
+app.command("dev")(readable_help(dev.command))
+app.command("demo")(readable_help(demo.command))
+app.command("doctor")(readable_help(doctor.command))
+app.command("worker")(readable_help(worker.command))
+app.command("run")(readable_help(run_command.command))
+app.command("rollout")(readable_help(rollout.command))
+app.add_typer(pool.app, name="pool")
 app.add_typer(profile.app, name="profile")
+app.command("schema")(readable_help(schema.command))
 
 
 def _version(wanted: bool) -> None:

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from pydantic import ValidationError
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, TimeoutError
+from temporalio.service import RPCError, RPCStatusCode
 
+from emberpool.activities.errors import typed as typed_error
 from emberpool.pool.model.errors import EmberpoolError
 from emberpool.worker.stack.errors import StackError
 
@@ -29,10 +33,37 @@ def explain(error: BaseException) -> Explained:
         return Explained(Exception.__str__(error), error.remedy)
     if isinstance(error, ValidationError):
         return _setting(error)
+    if isinstance(error, WorkflowFailureError):
+        return _workflow(error)
+    if isinstance(error, RPCError):
+        return _refused(error)
     if isinstance(error, RuntimeError) and str(error).startswith("Failed client connect"):
         remedy = "set TEMPORAL_ADDRESS to HOST:PORT of a server that runs, or start one with `emberpool dev`"
         return Explained(f"Temporal cannot be reached: {_core(str(error))}", remedy)
     return _unexpected(error)
+
+
+def _workflow(error: WorkflowFailureError) -> Explained:
+    cause = error.cause
+    typed = typed_error(cause)
+    if typed is not None:
+        return explain(typed)
+    if isinstance(cause, CancelledError | TerminatedError):
+        return Explained("the workflow was ended from outside", "start it again")
+    if isinstance(cause, TimeoutError):
+        return Explained("the workflow's time ran out", "see that workers run: `temporal task-queue describe`")
+    kind = cause.type if isinstance(cause, ApplicationError) else type(cause).__name__
+    return Explained(f"the workflow failed: {kind}: {cause}", "look at it in the Temporal UI")
+
+
+def _refused(error: RPCError) -> Explained:
+    remedies = {
+        RPCStatusCode.NOT_FOUND: "check --namespace, --deployment and the name",
+        RPCStatusCode.UNAVAILABLE: "set TEMPORAL_ADDRESS to HOST:PORT of a server that runs",
+        RPCStatusCode.PERMISSION_DENIED: "check the key or the certificate of Temporal's profile",
+        RPCStatusCode.UNAUTHENTICATED: "check the key or the certificate of Temporal's profile",
+    }
+    return Explained(f"Temporal: {error.message}", remedies.get(error.status, "see the server's log"))
 
 
 def _unexpected(error: BaseException) -> Explained:

@@ -1,8 +1,10 @@
 """How the command line looks: two consoles, one shape of error, tables that fit 100 columns."""
 
+import inspect
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +18,19 @@ def console(stderr: bool = False) -> Console:
     made = Console(stderr=stderr, highlight=False)
     made.width = min(made.width, WIDTH) if made.is_terminal else WIDTH
     return made
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def readable_help(command: F) -> F:
+    """Decorator: its docstring as help, whose paragraphs flow to the terminal's width; indented lines stay as they are.
+
+    Else each line of the source breaks where the source does, and once more where the terminal ends.
+    """
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    command.__doc__ = "\n\n".join(one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs)
+    return command
 
 
 def print_error(what: str, remedy: str = "", log_tail: str = "") -> None:

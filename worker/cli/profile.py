@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile, parse_profiles
-from emberpool.worker.cli.output import console, print_error, print_json
+from emberpool.worker.cli.output import console, print_error, print_json, readable_help
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ def group() -> None:
 
 
 @app.command("check")
+@readable_help
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="YAML files, each one profile or a list.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a list for machines.")] = False,

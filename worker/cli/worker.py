@@ -27,8 +27,9 @@ async def _work() -> int:
     settings = Settings()
     names = ", ".join(profile.name for profile in settings.all_profiles()) or "none"
 
-    def ready() -> None:
-        print(f"emberpool worker ready: task queue {settings.task_queue}, profiles {names}", flush=True)
+    def ready(metrics: str) -> None:
+        told = f", metrics {metrics}" if metrics else ""
+        print(f"emberpool worker ready: task queue {settings.task_queue}, profiles {names}{told}", flush=True)
 
     await run_worker(settings, on_ready=ready)
     return 0

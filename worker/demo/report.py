@@ -9,6 +9,7 @@ from emberpool.pool.model.command import Outcome
 from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.recycle import RecycleOutcome
 from emberpool.pool.model.rollout import RolloutOutcome, RolloutResult
+from emberpool.worker.demo.costs import Cost
 from emberpool.worker.demo.plan import Plan, Tally, expected
 
 MAX_DIFFERENCES = 10
@@ -53,6 +54,12 @@ class Report(Frozen):
     wall_s: float
     temporal_ui: str
     results_folder: str
+    costs_sampled: int = 0
+    """Rollouts whose histories were read for the two below."""
+    actions: Spread = Spread()
+    """Billable Temporal actions per rollout."""
+    payload_bytes: Spread = Spread()
+    """Bytes of inputs and results that Temporal stores per rollout."""
     differences: tuple[str, ...]
     """What is not as planned; empty means that all is well."""
 
@@ -65,6 +72,7 @@ def make_report(
     wall_s: float,
     temporal_ui: str,
     results_folder: str,
+    costs: Sequence[Cost] = (),
 ) -> Report:
     """Count the results of the planned rollouts (by rollout id). `spare_pods`: warm pods that were never used."""
     real = tally(results)
@@ -91,6 +99,9 @@ def make_report(
         wall_s=wall_s,
         temporal_ui=temporal_ui,
         results_folder=results_folder,
+        costs_sampled=len(costs),
+        actions=spread(cost.actions for cost in costs),
+        payload_bytes=spread(cost.payload_bytes for cost in costs),
         differences=differences(plans, results),
     )
 

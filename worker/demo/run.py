@@ -13,8 +13,9 @@ from temporalio.worker import Worker
 from emberpool.activities import names
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Limits, Profile
-from emberpool.pool.model.rollout import RolloutBatchInput, RolloutBatchResult, RolloutTask
+from emberpool.pool.model.rollout import RolloutBatchInput, RolloutBatchResult, RolloutResult, RolloutTask
 from emberpool.worker.cli.output import console
+from emberpool.worker.demo.costs import sampled_costs
 from emberpool.worker.demo.plan import Plan, plans_of
 from emberpool.worker.demo.policy import POLICY, scripted_policy
 from emberpool.worker.demo.problems import problems
@@ -23,6 +24,7 @@ from emberpool.worker.demo.report import Report, make_report
 from emberpool.worker.demo.results import count_results, read_results
 from emberpool.worker.demo.site import DemoSite, demo_site
 from emberpool.worker.demo.table import print_report
+from emberpool.workflows.batch import SHARD_SIZE
 
 PROFILE = "demo"
 CALLER = "emberpool-demo"
@@ -111,14 +113,21 @@ async def _run(out: Console, site: DemoSite, batch: RolloutBatchInput, plans: Ma
         work = site.while_up(_batch(site, batch))
         await show_until(out, len(plans), lambda: count_results(results), work)
     wall_s = time.monotonic() - begun
+    read = read_results(results)
     return make_report(
         plans,
-        read_results(results),
+        read,
+        costs=await sampled_costs(site.client, [_workflow_id(batch, one) for one in read]),
         spare_pods=await site.unused_pods(),
         wall_s=wall_s,
         temporal_ui=site.ui_address(batch.batch_id),
         results_folder=str(results),
     )
+
+
+def _workflow_id(batch: RolloutBatchInput, result: RolloutResult) -> str:
+    number = int(result.rollout_id.split("-")[0])
+    return f"{batch.batch_id}/shard-{number // SHARD_SIZE}/{result.rollout_id}"
 
 
 async def _batch(site: DemoSite, batch: RolloutBatchInput) -> RolloutBatchResult:

@@ -42,6 +42,8 @@ def to_table(report: Report) -> Table:
         ("time to first command", _seconds(report.ttfc_s)),
         ("rollout's time", _seconds(report.rollout_s)),
         ("history events", _events(report.history_events)),
+        ("Temporal actions", f"{_events(report.actions)}; from {report.costs_sampled} histories"),
+        ("payload bytes", f"{_bytes(report.payload_bytes)}"),
         ("wall time", f"{report.wall_s:.1f} s, {report.results / max(report.wall_s, 1e-9):.1f} rollouts/s"),
     )
     for name, value in rows:
@@ -65,6 +67,10 @@ def _seconds(spread: Spread) -> str:
 
 def _events(spread: Spread) -> str:
     return _spread(spread, lambda value: f"{value:.0f}")
+
+
+def _bytes(spread: Spread) -> str:
+    return _spread(spread, lambda value: f"{value / 1024:.1f} KiB")
 
 
 def _spread(spread: Spread, told: Callable[[float], str]) -> str:

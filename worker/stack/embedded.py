@@ -7,6 +7,7 @@ latest with this process: no part outlives it, also not when it is killed.
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -39,6 +40,7 @@ WORKER_GRACE_S: Final = "1"
 """Instead of the workers' own default: the pods end with the stack, so there is nothing to hand over to."""
 WORKER_STOP_S: Final = 15.0
 """Seconds from SIGTERM to SIGKILL."""
+METRICS_WORDS: Final = re.compile(r"metrics (http://\S+)")
 READY_WORD: Final = "emberpool worker ready"
 
 
@@ -75,6 +77,7 @@ class EmbeddedStack:
         self.run_dir = Path()
         self.data_dir = Path()
         self._children: list[ChildProcess] = []
+        self._metrics: list[str] = []
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -124,6 +127,7 @@ class EmbeddedStack:
             ("Task queue", self.options.task_queue),
             ("Profiles", names or "none"),
             ("Workers", str(self.options.workers)),
+            ("Metrics", " ".join(self._metrics) or "not served"),
             ("Data and logs", str(self.data_dir)),
         )
 
@@ -204,6 +208,7 @@ class EmbeddedStack:
         for worker in workers:
             await wait_healthy(worker, partial(_says_ready, worker), WORKER_START_S)
             self._watch(worker)
+            self._metrics += re.findall(METRICS_WORDS, worker.log_tail(200))
 
     def _settings(self, redis_url: str, key_file: Path, socket_path: Path) -> Settings:
         profiles_file = self.run_dir / "profiles.yaml"
@@ -230,12 +235,13 @@ class EmbeddedStack:
         }
         given = {name: value for name, value in os.environ.items() if name != "EMBERPOOL_PROFILES"}
         given.setdefault("EMBERPOOL_GRACEFUL_SHUTDOWN_S", WORKER_GRACE_S)
+        given.setdefault("EMBERPOOL_METRICS_ADDRESS", "127.0.0.1:0")
         if self.ui_url is None:
             return {**given, **mine}
         # Variables and files that name another server, a key or TLS must not reach the workers of this one.
         rest = {name: value for name, value in given.items() if not name.startswith("TEMPORAL_")}
         here = {"TEMPORAL_ADDRESS": self.temporal_address, "TEMPORAL_NAMESPACE": NAMESPACE}
-        return {**rest, **mine, **here, "TEMPORAL_CONFIG_FILE": os.devnull}
+        return {**rest, **mine, **here, "TEMPORAL_CONFIG_FILE": os.devnull, "EMBERPOOL_SEARCH_ATTRIBUTES": "true"}
 
     def _watch(self, child: ChildProcess | None) -> None:
         if child is not None:

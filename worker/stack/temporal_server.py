@@ -18,6 +18,7 @@ from temporalio.client import Client
 from temporalio.envconfig import ClientConnectConfig
 from temporalio.service import RPCError
 
+from emberpool.activities.names import SEARCH_ATTRIBUTES
 from emberpool.worker.stack.errors import StackError
 from emberpool.worker.stack.health import wait_healthy
 from emberpool.worker.stack.ports import HOST, choose_port
@@ -34,6 +35,7 @@ TUNING: Final = tuple(
     f"--dynamic-config-value=history.{queue}ProcessorMaxPollRPS=2000"
     for queue in ("transfer", "timer", "visibility", "outbound")
 )
+SEARCHABLE: Final = tuple(f"--search-attribute={name}=Keyword" for name in SEARCH_ATTRIBUTES)
 DURABILITY: Final = ("--sqlite-pragma=journal_mode=wal", "--sqlite-pragma=synchronous=1")
 
 
@@ -104,7 +106,7 @@ class TemporalServer:
         """What the program is started with."""
         place = () if self._ephemeral else (f"--db-filename={self._data_dir / 'temporal.db'}", *DURABILITY)
         ports = (f"--ip={HOST}", f"--port={self.port}", f"--ui-port={self.ui_port}")
-        return ("server", "start-dev", *ports, "--log-level=warn", *place, *TUNING)
+        return ("server", "start-dev", *ports, "--log-level=warn", *place, *SEARCHABLE, *TUNING)
 
     async def _start(self, program: Path) -> None:
         child = ChildProcess(
