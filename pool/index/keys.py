@@ -5,7 +5,7 @@ cluster, and two deployments on one Redis never meet. Scripts make the names (sc
 
 | key | holds | lives |
 | --- | --- | --- |
-| generation | who built the index and when; without it every script answers Rebuilding | for ever |
+| generation | who built the index, in which history of writes; without it every script answers Rebuilding | for ever |
 | rebuild_lock | the one rebuilder | its TTL |
 | targets | version, ceiling, min_warm | for ever |
 | names | every pod | for ever |

@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fixtures.pods import claimed, warm
-from fixtures.redis import build
+from fixtures.pods import warm
 from fixtures.slow_proxy import slow_proxy
 from redis.asyncio import Redis
 
@@ -144,14 +143,3 @@ async def test_an_index_with_a_connection_of_its_own(redis_url: str) -> None:
     await lent.aclose()
     assert await own.try_rebuild_lock("w", 0.05)
     await own.aclose()
-
-
-async def test_server_restart_keeps_the_leases(tmp_path: Path) -> None:
-    """With a data folder, a server that is started again still knows who holds what."""
-    for turn in range(2):
-        async with RedisServer(tmp_path / "data") as server, await connect(server.url) as redis:
-            index = RedisIndex(redis, "tests", "kept")
-            if turn == 0:
-                await build(index)
-                await warm(index, "p1")
-            assert (await claimed(index, "r1")).new is (turn == 0)
