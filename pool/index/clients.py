@@ -95,7 +95,7 @@ class RedisClient:
     async def aclose(self) -> None:
         """Close every connection."""
         await self.commands.aclose()
-        for sentinel in cast("list[Redis]", self._sentinel.sentinels) if self._sentinel else ():
+        for sentinel in self._sentinel.sentinels if self._sentinel else ():
             await sentinel.aclose()
 
 
@@ -139,11 +139,11 @@ def _sentinel(address: RedisAddress, bounds: Bounds) -> Sentinel:
         "password": address.options.get("sentinel_password"),
         "retry": Retry(NoBackoff(), 0),
     }
-    return Sentinel(list(address.nodes), sentinel_kwargs=own)
+    return Sentinel(list(address.nodes), sentinel_kwargs=own)  # type: ignore[no-untyped-call]
 
 
 def _master(sentinel: Sentinel, address: RedisAddress, bounds: Bounds) -> "Redis":
-    pool = _SentinelPool(
+    pool = _SentinelPool(  # type: ignore[no-untyped-call]
         address.service,
         sentinel,
         max_connections=bounds.connections,
