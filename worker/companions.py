@@ -112,13 +112,14 @@ class Companions:
                 yield
                 return
             async with AsyncExitStack() as stack:
-                self._pools.fill(await open_pools(self._settings, stack))
+                pools = await open_pools(self._settings, stack)
+                self._pools.fill(pools)
                 for queue in (names.control_queue, names.wait_queue, names.tools_queue):
                     worker = Worker(client, task_queue=queue(self._settings.task_queue))
                     await stack.enter_async_context(worker)
                 if self._settings.start_pool_managers:
-                    for profile in self._settings.all_profiles():
-                        await start_pool_manager(client, self._settings, profile)
+                    for pool in pools:
+                        await start_pool_manager(client, self._settings, pool.profile)
                 yield
         finally:
             self._runs -= 1

@@ -50,10 +50,24 @@ def key_base(deployment: str, pool: str) -> str:
     Raises:
         InvalidInput: a name holds more than letters, digits, dots, dashes, slashes and underscores.
     """
-    for field, name in (("deployment", deployment), ("pool", pool)):
-        if not NAME.fullmatch(name):
-            raise InvalidInput(field, f"{name!r}: use 1-100 letters, digits, '.', '_', '-' or '/'")
+    _check("deployment", deployment)
+    _check("pool", pool)
     return f"emberpool:{{{deployment}/{pool}}}:"
+
+
+def profiles_key(deployment: str) -> str:
+    """The hash of a deployment's profiles, which lives for ever and belongs to no pool.
+
+    Raises:
+        InvalidInput: as `key_base`.
+    """
+    _check("deployment", deployment)
+    return f"emberpool:{{{deployment}}}:profiles"
+
+
+def _check(field: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidInput(field, f"{name!r}: use 1-100 letters, digits, '.', '_', '-' or '/'")
 
 
 def is_permanent(base: str, key: str) -> bool:

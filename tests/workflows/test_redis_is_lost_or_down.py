@@ -16,7 +16,7 @@ from temporalio.client import WorkflowHandle
 from emberpool.pool.model.state import PodState
 from emberpool.worker.stack.embedded import EmbeddedStack
 
-ALONE = "test -z \"$(ls -A)\" && touch mine && sleep 0.5 && ls -A"
+ALONE = 'test -z "$(ls -A)" && touch mine && sleep 0.5 && ls -A'
 """Fails if anything of another holder is in the sandbox, before or after."""
 
 

@@ -25,7 +25,7 @@ async def _work() -> int:
     from emberpool.worker.settings import Settings
 
     settings = Settings()
-    names = ", ".join(profile.name for profile in settings.all_profiles()) or "none"
+    names = ", ".join(profile.name for profile in settings.all_profiles()) or "those applied"
 
     def ready() -> None:
         print(f"emberpool worker ready: task queue {settings.task_queue}, profiles {names}", flush=True)
