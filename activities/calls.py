@@ -122,7 +122,7 @@ async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[Open
 def left_s(ref: SandboxRef) -> float:
     """Seconds until the running activity's claim has waited for as long as its sandbox allows.
 
-    A sandbox's first call counts from the first activity of all; a later one, whose pod is held meanwhile, from its own.
+    A sandbox's first call counts from the first activity of all; a later one, whose pod is held, from its own.
     """
     first = ref.first_scheduled if ref.epoch is None else None
     waited = datetime.now(UTC) - (first or activity.info().scheduled_time)
@@ -130,7 +130,7 @@ def left_s(ref: SandboxRef) -> float:
 
 
 async def call_ended(pool: Pool, ref: SandboxRef, epoch: int) -> None:
-    """Tell the index. If it is away the call's end is no less true: the lease then lives for the call's limit and hold."""
+    """Tell the index. If it is away the call has ended all the same; its lease then lives for the call's limit too."""
     try:
         await pool.index.end_call(ref.request_id, epoch)
     except PoolUnavailable as error:

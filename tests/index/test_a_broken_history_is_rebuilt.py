@@ -1,4 +1,4 @@
-"""A Redis that lost something, however little, holds no index: it is rebuilt from the pods, and nobody gets a pod twice."""
+"""A Redis that lost something, however little, holds no index: the pods tell it anew, and nobody gets a pod twice."""
 
 import asyncio
 import signal

@@ -1,41 +1,13 @@
 """The index's main path on each kind of Redis that people run, all of them real servers."""
 
-import uuid
 from pathlib import Path
 
 import pytest
-from fixtures.pods import claimed, recycle, released, request, warm
-from fixtures.redis import assert_keys_end, build, keys_of
+from fixtures.main_path import main_path
 from fixtures.servers import Server, cluster, cluster_url, find_valkey, group, in_memory
 
-from emberpool.pool.index.connection import IndexRedis, connect
-from emberpool.pool.index.redis_index import RedisIndex
-from emberpool.pool.model.claim import Provision, Rebuilding, Source
+from emberpool.pool.index.connection import connect
 from emberpool.pool.model.errors import InvalidInput
-from emberpool.pool.model.ids import PodName
-
-
-async def main_path(redis: IndexRedis, name: str = "") -> None:
-    """Build, warm, claim, release, recycle, reuse, wait, wake, lose, rebuild."""
-    index = RedisIndex(redis, "tests", name or f"pool-{uuid.uuid4().hex[:12]}")
-    assert await index.claim(request("r0")) == Rebuilding()
-    await build(index)
-    await warm(index, "p1")
-    assert (await claimed(index, "r1")).source is Source.FRESH
-    await released(index, "r1")
-    assert await index.next_chores(5, "tender")
-    await recycle(index, "p1")
-    assert (await claimed(index, "r3")).source is Source.REUSE
-    await index.set_targets(2, 1, 0)
-    assert (await index.claim(request("r4", "b"))).kind == "wait"
-    await index.pod_gone(PodName("p1"), "test")
-    assert await index.next_wakes("worker", 5) == ["r4"]
-    assert isinstance(await index.claim(request("r4", "b")), Provision)
-    await assert_keys_end(redis, index)
-    await redis.commands.delete(f"{index.base}generation")
-    await build(index)
-    assert (await index.counts()).by_state == {state: 0 for state in (await index.counts()).by_state}
-    assert not any(":pod:" in key for key in await keys_of(redis, index))
 
 
 async def test_a_server(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Redis goes away, or comes back empty, under a real worker with real pods: sandboxes go on, and no pod has two holders."""
+"""Redis goes away, or comes back empty, under a real worker: sandboxes go on, and no pod has two holders."""
 
 import asyncio
 import time
@@ -104,7 +104,7 @@ async def test_a_running_command_outlives_redis(frail: Site, redis_server: Serve
 
 
 async def test_claims_wait_for_redis(frail: Site, redis_server: Server) -> None:
-    """Claims made while Redis is down wait, without failing once, and succeed when it is back; each sandbox is its own."""
+    """Claims made while Redis is down wait, and succeed when it is back; each sandbox is its holder's alone."""
     await redis_server.kill()
     handles = [await started(frail, ALONE, caller=f"c{number}") for number in range(6)]
 
