@@ -41,7 +41,9 @@ class BoundedCluster(RedisCluster):
     """
 
     def __init__(self, bounds: Bounds, **options: Any) -> None:
-        super().__init__(max_connections=bounds.connections, **options)
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]
+            max_connections=bounds.connections, **options
+        )
         self._free = asyncio.Semaphore(bounds.connections)
         self._wait_s = bounds.wait_s
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -130,6 +132,35 @@ async def test_another_loop_is_refused_at_once(index: RedisIndex) -> None:
     with pytest.raises(RuntimeError, match="another event loop"):
         await asyncio.to_thread(lambda: asyncio.run(_counts(index)))
     await index.counts()
+
+
+_FORKS = """
+import asyncio, os, sys
+from emberpool.pool.index.connection import connect
+
+async def main():
+    redis = await connect(sys.argv[1])
+    child = os.fork()
+    if child == 0:
+        try:
+            redis.commands
+        except RuntimeError as error:
+            os.write(1, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert await redis.commands.ping()
+    await redis.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_a_forked_process_is_refused_at_once(redis_url: str) -> None:
+    """In a process that forked, the parent's client raises at once; the parent's goes on (redis/redis-py#3351)."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _FORKS, redis_url], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "make one per process" in done.stdout
 
 
 async def _counts(index: RedisIndex) -> None:
