@@ -80,13 +80,24 @@ class Answer(Generic[T]):
 async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[OpenCall], Awaitable[T]]) -> Answer[T]:
     """Claim and call `do` on the pod. A new claim whose pod refuses or cannot be reached at first contact moves on.
 
+    While the index is away or being rebuilt, the answer is the step Wait, so long as nothing of this call can have run.
+
     Raises:
         SandboxLost, SandboxClosed, NoCapacity, RequestMismatch: what the claim answered.
         PodUnreachable, PoolUnavailable: transient; Temporal retries.
     """
     scheduled = ref.first_scheduled or activity.info().scheduled_time
     for _ in range(MOVES):
-        reply = await pool.claim(ref, limit_s)
+        try:
+            reply = await pool.claim(ref, limit_s)
+        except PoolUnavailable as error:
+            # A later attempt must stay the same activity: an earlier one may have begun the command under its id.
+            if activity.info().attempt > 1:
+                raise
+            log.warning("request %s waits for the index: %s", ref.request_id, error)
+            reply = Rebuilding()
+        if isinstance(reply, Rebuilding) and activity.info().attempt == 1:
+            reply = Wait(left_s=left_s(ref))
         if isinstance(reply, Promote | Swap | Provision | Wait):
             return Answer(reply, None, None, scheduled)
         if not isinstance(reply, Claimed):
@@ -102,14 +113,32 @@ async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[Open
         except asyncio.CancelledError:
             raise  # a command may go on in the pod: its lease keeps the call's own limit
         except BaseException:
-            await pool.index.end_call(ref.request_id, reply.epoch)
+            await call_ended(pool, ref, reply.epoch)
             raise
-        await pool.index.end_call(ref.request_id, reply.epoch)
+        await call_ended(pool, ref, reply.epoch)
         lease = _lease(call, reply, ref, scheduled)
         if lease.ttfc_s is not None:
             pool.metrics.opened(reply, max(0.0, (claimed_at - scheduled).total_seconds()), lease.ttfc_s)
         return Answer(None, lease, value, scheduled)
     raise PodUnreachable(ref.spec.profile, f"{MOVES} pods in a row failed at first contact")
+
+
+def left_s(ref: SandboxRef) -> float:
+    """Seconds until the running activity's claim has waited for as long as its sandbox allows.
+
+    A sandbox's first call counts from the first activity of all; a later one, whose pod is held, from its own.
+    """
+    first = ref.first_scheduled if ref.epoch is None else None
+    waited = datetime.now(UTC) - (first or activity.info().scheduled_time)
+    return max(0.0, ref.spec.wait_timeout_s - waited.total_seconds())
+
+
+async def call_ended(pool: Pool, ref: SandboxRef, epoch: int) -> None:
+    """Tell the index. If it is away the call has ended all the same; its lease then lives for the call's limit too."""
+    try:
+        await pool.index.end_call(ref.request_id, epoch)
+    except PoolUnavailable as error:
+        log.warning("the index does not know that a call of request %s ended: %s", ref.request_id, error)
 
 
 def refusal(reply: Lost | Closed | Expired | Mismatch | Rebuilding, ref: SandboxRef) -> Exception:

@@ -43,14 +43,17 @@ NON_RETRYABLE = [kind.__name__ for kind in _ARGUMENTS if not kind.retryable] + [
 (pydantic-ai#7157)."""
 
 
-def to_temporal(error: EmberpoolError) -> ApplicationError:
-    """The error as Temporal carries it: type is the class name, details are the constructor's arguments."""
+def to_temporal(error: EmberpoolError, final: bool = False) -> ApplicationError:
+    """The error as Temporal carries it: type is the class name, details are the constructor's arguments.
+
+    `final` says that even a transient error is not to be retried any more.
+    """
     names = _ARGUMENTS.get(type(error), ())
     return ApplicationError(
         str(error)[:2000],
         *[getattr(error, name) for name in names],
         type=type(error).__name__,
-        non_retryable=not error.retryable,
+        non_retryable=final or not error.retryable,
         category=ApplicationErrorCategory.UNSPECIFIED,
     )
 

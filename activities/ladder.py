@@ -6,8 +6,8 @@ import logging
 from temporalio import activity
 
 from emberpool.activities import names
-from emberpool.activities.calls import refusal
-from emberpool.activities.errors import translated
+from emberpool.activities.calls import left_s, refusal
+from emberpool.activities.errors import to_temporal, translated
 from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import ProvisionInput, ReservedPodInput, StartProgress, StepOutput, WaitInput
 from emberpool.activities.pools import Pool, Pools
@@ -23,6 +23,10 @@ ASK_AGAIN_S = 10.0
 """A wait asks the index anew after this, in case a wake was lost with a Redis failover."""
 
 
+AWAY_S = 0.3
+"""Pause between two questions to an index that is away."""
+
+
 class Ladder:
     """One activity per step, so that each is visible in the Temporal UI."""
 
@@ -31,9 +35,10 @@ class Ladder:
 
     @activity.defn(name=names.WAIT_FOR_POD)
     async def wait_for_pod(self, call: WaitInput) -> StepOutput:
-        """Stand in line until the claim can be answered with anything but Wait.
+        """Stand in line until the claim can be answered with anything but Wait, also through an outage of the index.
 
-        Raises NoCapacity at the claim's deadline, SandboxClosed if the request was released meanwhile.
+        Raises NoCapacity at the claim's deadline, or PoolUnavailable if the index was away until then; SandboxClosed if
+        the request was released meanwhile.
         """
         with translated():
             pool = self._pools.get(call.ref.spec.profile)
@@ -46,7 +51,11 @@ class Ladder:
         with pool.line.waiting(call.ref.request_id) as woken:
             while True:
                 woken.clear()
-                reply = await pool.claim(call.ref, call_limit_s=0)
+                away = "the index is being rebuilt"
+                try:
+                    reply = await pool.claim(call.ref, call_limit_s=0)
+                except PoolUnavailable as error:
+                    reply, away = Rebuilding(), Exception.__str__(error)
                 match reply:
                     case Claimed() | Promote() | Swap() | Provision():
                         return StepOutput()
@@ -55,7 +64,7 @@ class Ladder:
                             await delete(pool, reply.drain, "made_room")
                         pause_s = min(ASK_AGAIN_S, reply.left_s + 0.05)
                     case Rebuilding():
-                        pause_s = 0.2
+                        pause_s = min(AWAY_S, _before_the_end(call, away))
                     case _:
                         raise refusal(reply, call.ref)
                 await _woken(woken, pause_s)
@@ -87,6 +96,15 @@ class Ladder:
                 await pool.index.pod_failed(call.pod, reason)
                 await delete(pool, call.pod, reason)
             return StepOutput()
+
+
+def _before_the_end(call: WaitInput, away: str) -> float:
+    """Seconds left to wait for an index that is away."""
+    left = left_s(call.ref)
+    if left <= 0:
+        waited = call.ref.spec.wait_timeout_s
+        raise to_temporal(PoolUnavailable(f"no answer within the claim's {waited:.0f} s: {away}"), final=True)
+    return left
 
 
 async def _woken(event: asyncio.Event, timeout_s: float) -> None:

@@ -26,7 +26,7 @@ from emberpool.activities.rebuild import rebuild
 from emberpool.activities.recycle import delete
 from emberpool.activities.start import start_warm
 from emberpool.pool.index.contract import PoolCounts, Reserved
-from emberpool.pool.model.errors import IndexRebuilding
+from emberpool.pool.model.errors import IndexRebuilding, PoolUnavailable
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.policy.plan import plan_pool as plan
 
@@ -59,13 +59,14 @@ class Managing:
             ends = time.monotonic() + LONG_POLL_S
             async with heartbeating(self._pools.heartbeat_s, lambda: None):
                 while True:
-                    output = await self._look(pool, call)
                     over = time.monotonic() >= ends or activity.is_worker_shutdown()
+                    output = await self._look(pool, call, patient=not over)
                     if output is not None and (output.create or output.retire or over or _taken_over(output, call)):
                         return output
                     await asyncio.sleep(LOOK_S)
 
-    async def _look(self, pool: Pool, call: PoolInput) -> PlanOutput | None:
+    async def _look(self, pool: Pool, call: PoolInput, patient: bool) -> PlanOutput | None:
+        """A plan, or None if there is no index now; without patience, an index that is away is an error."""
         try:
             counts = await pool.index.counts()
             if counts.targets_version < call.version:
@@ -74,6 +75,12 @@ class Managing:
             retire = await pool.index.retire_idle(limit=50)
         except IndexRebuilding:
             await rebuild(pool)
+            return None
+        except PoolUnavailable as error:
+            # Looked for again at once, rather than at a retry's growing pauses: claims wait for the targets.
+            if not patient:
+                raise
+            log.warning("planning %s: %s", pool.profile.name, error)
             return None
         return _output(counts, plan(counts).create, tuple(retire))
 

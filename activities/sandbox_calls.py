@@ -8,7 +8,7 @@ from dataclasses import asdict
 from temporalio import activity
 
 from emberpool.activities import names
-from emberpool.activities.calls import OpenCall, on_pod
+from emberpool.activities.calls import OpenCall, call_ended, on_pod
 from emberpool.activities.errors import translated
 from emberpool.activities.execution import execution_id
 from emberpool.activities.heartbeats import heartbeating
@@ -105,11 +105,11 @@ class SandboxCalls:
         open_call = current[0]
         try:
             result = await pool.client.kill(open_call.pod, open_call.proof, execution_id())
-            await pool.index.end_call(call.ref.request_id, open_call.proof.epoch)
         except EmberpoolError as error:
             # An error in place of the cancellation would lose it for good; the lease's end kills what runs on.
             log.warning("pod %s: a cancelled command could not be killed: %s", open_call.pod.name, error)
             return None
+        await call_ended(pool, call.ref, open_call.proof.epoch)
         return None if result.outcome is Outcome.CANCELLED else RunOutput(result=result)
 
     @activity.defn(name=names.OPEN_SANDBOX)

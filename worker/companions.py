@@ -122,7 +122,8 @@ class Companions:
                 yield
                 return
             async with AsyncExitStack() as stack:
-                self._pools.fill(await open_pools(self._settings, stack, self._pools.metrics))
+                pools = await open_pools(self._settings, stack, self._pools.metrics)
+                self._pools.fill(pools)
                 self._pools.searchable = self._settings.search_attributes and await are_registered(client)
                 if self._metrics_server is not None:
                     await stack.enter_async_context(self._metrics_server)
@@ -130,8 +131,8 @@ class Companions:
                     worker = Worker(client, task_queue=queue(self._settings.task_queue))
                     await stack.enter_async_context(worker)
                 if self._settings.start_pool_managers:
-                    for profile in self._settings.all_profiles():
-                        await start_pool_manager(client, self._settings, profile)
+                    for pool in pools:
+                        await start_pool_manager(client, self._settings, pool.profile)
                 yield
         finally:
             self._runs -= 1

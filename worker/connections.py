@@ -8,6 +8,7 @@ from emberpool.activities.metrics import Metrics
 from emberpool.activities.pools import Pool
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.connection import connect
+from emberpool.pool.index.profile_store import ProfileStore
 from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile, ProviderKind
@@ -17,21 +18,22 @@ from emberpool.worker.settings import Settings
 
 
 async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics | None = None) -> list[Pool]:
-    """A pool per profile, closed with the stack.
+    """A pool per profile, closed with the stack: of the settings' profiles, or else of those that were applied.
 
     Raises:
         InvalidInput: a setting is missing or wrong; it is named.
         PoolUnavailable: Redis or a provider cannot be reached.
     """
-    profiles = settings.all_profiles()
-    if not profiles:
-        raise InvalidInput(
-            "profiles_file", "no profile is given: write one, or start `emberpool dev`, which brings one"
-        )
     key = settings.pool_key()
     client = await stack.enter_async_context(EmberdClient(key))
     redis = await connect(settings.redis_url)
     stack.push_async_callback(redis.aclose)
+    profiles = settings.all_profiles() or await ProfileStore(redis, settings.deployment).read()
+    if not profiles:
+        raise InvalidInput(
+            "profiles_file",
+            "none is given, nor was one applied: write one, and name its file or `emberpool profile apply` it",
+        )
     pools: list[Pool] = []
     for profile in profiles:
         index = RedisIndex(redis, settings.deployment, profile.name)

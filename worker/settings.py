@@ -28,14 +28,16 @@ class Settings(BaseSettings):
     task_queue: str = DEFAULT_TASK_QUEUE
     """NAME of the four task queues NAME, NAME-control, NAME-wait and NAME-tools."""
     redis_url: str = "redis://127.0.0.1:6379/0"
-    """`redis://`, `rediss://` or `unix://` URL, with its password."""
+    """`redis://`, `rediss://`, `unix://`, `sentinel://HOST:PORT,.../SERVICE` or `redis-cluster://HOST:PORT,...`,
+    with its password."""
     pool_key_file: Path | None = None
     """File with the pool key: 32 random bytes in hex, readable by the worker only. The key signs every request to a
     pod."""
     supervisor_socket: Path | None = None
     """Socket of the supervisor that owns local pods; needed by profiles of provider local."""
     profiles_file: Path | None = None
-    """YAML file with the profiles that this worker serves."""
+    """YAML file with the profiles that this worker serves. Without it and without `profiles` it serves those that
+    `emberpool profile apply` wrote."""
     profiles: tuple[Profile, ...] = ()
     """Profiles given in code; `profiles_file` is added to them."""
     max_concurrent_commands: int = Field(default=200, ge=1)

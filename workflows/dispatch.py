@@ -1,6 +1,7 @@
 """How workflows call emberpool's activities: by name, with bounded retries, typed errors and a summary for people."""
 
 import asyncio
+import dataclasses
 from datetime import timedelta
 from typing import TypeVar, cast
 
@@ -25,6 +26,12 @@ RETRY = RetryPolicy(
     non_retryable_error_types=NON_RETRYABLE,
 )
 """About a minute of trying; longer outages reach the workflow as a typed error."""
+
+PATIENT = dataclasses.replace(RETRY, maximum_attempts=40)
+"""Some six minutes: for a release, whose failure would fail a workflow that has its result already."""
+
+HASTY = dataclasses.replace(RETRY, maximum_attempts=2)
+"""For a release after the index was away for as long as the caller would wait."""
 
 
 async def call(name: str, argument: Frozen, result: type[Out], *, summary: str, config: ActivityConfig) -> Out:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from temporalio import workflow
+from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
@@ -38,12 +39,12 @@ from emberpool.activities.models import (
 from emberpool.pool.model.as_command import as_command
 from emberpool.pool.model.claim import ClaimSpec, Holder, SandboxRef, Step
 from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandResult
-from emberpool.pool.model.errors import InvalidInput, SandboxClosed
+from emberpool.pool.model.errors import InvalidInput, PoolUnavailable, SandboxClosed
 from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.ids import ExecutionId, RequestId
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.rollout import TextFile
-from emberpool.workflows.dispatch import call
+from emberpool.workflows.dispatch import HASTY, PATIENT, RETRY, call
 from emberpool.workflows.ladder import climb
 
 Out = TypeVar("Out", bound=CallOutput)
@@ -269,15 +270,23 @@ class Sandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        if not isinstance(error, PoolUnavailable):
+            await self.close()
+            return
+        # It has waited for the index long enough; what it may hold is taken back by the sweep.
+        with suppress(PoolUnavailable):
+            await self._close(HASTY)
 
     async def close(self) -> None:
         """Release the sandbox and recycle its pod. A cancellation waits until that has ended, and is raised then."""
+        await self._close(PATIENT)
+
+    async def _close(self, retry: RetryPolicy) -> None:
         if self.closed or self._detached or not self._used:
             self.closed = True
             return
         self.closed = True
-        releasing = self._release()
+        releasing = self._release(retry)
         try:
             release = asyncio.create_task(releasing)
         except BaseException:
@@ -295,15 +304,18 @@ class Sandbox:
             raise cancelled
         release.result()  # raises what the release failed with
 
-    async def _release(self) -> RecycleResult:
+    async def _release(self, retry: RetryPolicy) -> RecycleResult:
         return await self._control(
-            names.RECYCLE_POD, RecycleInput(ref=self._ref), RecycleResult, "release and recycle the pod"
+            names.RECYCLE_POD, RecycleInput(ref=self._ref), RecycleResult, "release and recycle the pod", retry
         )
 
-    async def _control(self, name: str, argument: CallInput, result: type[AnyOut], summary: str) -> AnyOut:
+    async def _control(
+        self, name: str, argument: CallInput, result: type[AnyOut], summary: str, retry: RetryPolicy = RETRY
+    ) -> AnyOut:
         config: ActivityConfig = {
             "task_queue": names.control_queue(self._task_queue),
             "cancellation_type": ActivityCancellationType.ABANDON,
+            "retry_policy": retry,
         }
         return await call(name, argument, result, summary=summary, config=config)
 

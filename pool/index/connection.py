@@ -1,42 +1,57 @@
-"""The one module that makes Redis clients: bounded pools, time-outs, the eviction policy's check, one event loop."""
+"""How the rest reaches Redis: time-outs, the eviction policy's check, one event loop, trouble by its name."""
 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio import RedisCluster
 from redis.exceptions import (
-    BusyLoadingError,
-    ClusterDownError,
+    AuthenticationError,
+    ClusterError,
     ConnectionError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
+    ResponseError,
     TimeoutError,
 )
 
+from emberpool.pool.index.address import parse_address
+from emberpool.pool.index.clients import Bounds, RedisClient
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 log = logging.getLogger(__name__)
 
 BLOCK_S = 20.0
 """Longest single blocking read; longer waits repeat it, so that a dead connection is noticed."""
+BLOCKING_CONNECTIONS = 64
+SCAN_PAGE = 500
+"""Keys looked at by one step of a scan."""
 
 _TROUBLE = (
     ConnectionError,
     TimeoutError,
-    BusyLoadingError,
-    ClusterDownError,
+    ClusterError,
+    RedisClusterException,
     OutOfMemoryError,
     ReadOnlyError,
     OSError,
     asyncio.TimeoutError,
 )
+
+_TRANSIENT = re.compile(
+    r"(?:^|-)(?:READONLY|MASTERDOWN|NOREPLICAS|MISCONF|OOM|LOADING|BUSY|UNBLOCKED|CLUSTERDOWN|TRYAGAIN)\b|non local key"
+)
+"""What a server answers that is fit for the index in general but not now: it became a replica, lacks replicas or disk,
+or its slot is on the move. Before Redis 7 a script's error holds the code somewhere in its text."""
 
 
 class IndexRedis:
@@ -47,22 +62,27 @@ class IndexRedis:
     """
 
     def __init__(self, url: str, max_connections: int = 16, timeout_s: float = 5.0) -> None:
+        """
+        Raises:
+            ValueError: the URL is none.
+        """
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
-        self._commands = _client(url, max_connections, timeout_s, timeout_s)
-        self._blocking = _client(url, 64, timeout_s, BLOCK_S + timeout_s)
+        address = parse_address(url)
+        self._commands = RedisClient(address, Bounds(max_connections, timeout_s, timeout_s))
+        self._blocking = RedisClient(address, Bounds(BLOCKING_CONNECTIONS, timeout_s, BLOCK_S + timeout_s))
 
     @property
     def commands(self) -> "Redis":
         """For commands that answer at once."""
         self._check_owner()
-        return self._commands
+        return self._commands.commands
 
     @property
     def blocking(self) -> "Redis":
         """For commands that wait, up to BLOCK_S."""
         self._check_owner()
-        return self._blocking
+        return self._blocking.commands
 
     def _check_owner(self) -> None:
         if os.getpid() != self._pid:
@@ -74,20 +94,61 @@ class IndexRedis:
         """Refuse a server that may evict the index.
 
         Raises:
-            InvalidInput: maxmemory-policy is not noeviction.
+            InvalidInput: maxmemory-policy is not noeviction, on any primary; or the server refuses our login.
             PoolUnavailable: the server cannot be reached.
         """
         try:
             async with trouble_named():
-                info = await self.commands.info("memory")  # pyright: ignore[reportUnknownMemberType]
+                told = await self._memory()
         except NoPermissionError:
             log.warning("Redis does not let us read its maxmemory-policy; make sure that it is noeviction")
             return
-        policy = str(info.get("maxmemory_policy", "noeviction"))
-        if policy != "noeviction":
-            raise InvalidInput(
-                "redis", f"maxmemory-policy is {policy!r}, so Redis may drop leases: set it to 'noeviction'"
-            )
+        for info in told:
+            policy = str(info.get("maxmemory_policy", "noeviction"))
+            if policy != "noeviction":
+                raise InvalidInput(
+                    "redis", f"maxmemory-policy is {policy!r}, so Redis may drop leases: set it to 'noeviction'"
+                )
+
+    async def _memory(self) -> list[dict[str, Any]]:
+        """INFO memory of every server that may hold keys of the index."""
+        target = {"target_nodes": RedisCluster.PRIMARIES} if self._commands.cluster else {}
+        told = cast(Any, await self.commands.info("memory", **target))  # pyright: ignore[reportUnknownMemberType]
+        # A Cluster with one primary answers as a server does.
+        if "maxmemory_policy" in told or not target:
+            return [told]
+        return list(told.values())
+
+    async def keys(self, base: str) -> AsyncIterator[list[str]]:
+        """All keys that begin with `base`, which ends a pool's hash tag, in pages; the last one may be empty.
+
+        Raises:
+            PoolUnavailable: the server cannot be reached.
+        """
+        cursor: Any = 0
+        while True:
+            async with trouble_named():
+                cursor, found = await self._scan(base, cursor)
+            yield found
+            if cursor == 0:
+                return
+
+    async def _scan(self, base: str, cursor: int) -> tuple[int, list[str]]:
+        target: dict[str, Any] = {}
+        if self._commands.cluster is not None:
+            # One hash tag, one slot, one node: the others hold nothing of this pool.
+            await self._commands.cluster.initialize()
+            target = {"target_nodes": self._commands.cluster.get_node_from_key(f"{base}generation")}
+        reply = cast(
+            Any,
+            await self.commands.scan(  # pyright: ignore[reportUnknownMemberType]
+                cursor, match=f"{base}*", count=SCAN_PAGE, **target
+            ),
+        )
+        after, found = reply
+        if isinstance(after, dict):
+            (after,) = cast("dict[str, Any]", after).values()
+        return int(after), [str(key) for key in found]
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -102,12 +163,12 @@ class IndexRedis:
 
 
 async def connect(url: str, max_connections: int = 16, timeout_s: float = 5.0) -> IndexRedis:
-    """Connect to `redis://`, `rediss://` or `unix://` and check that the server is fit to hold an index.
+    """Connect by any URL of `pool.index.address` and check that the server is fit to hold an index.
 
     `timeout_s` bounds the wait for a free connection, connecting, and each command, separately.
 
     Raises:
-        InvalidInput: the URL is none, or the server's eviction policy is not noeviction.
+        InvalidInput: the URL is none, the login is refused, or the server's eviction policy is not noeviction.
         PoolUnavailable: the server cannot be reached.
     """
     try:
@@ -116,25 +177,15 @@ async def connect(url: str, max_connections: int = 16, timeout_s: float = 5.0) -
         raise InvalidInput("redis_url", str(error)) from error
     try:
         await redis.check_policy()
+    except PoolUnavailable as error:
+        await redis.aclose()
+        if isinstance(error.__cause__, AuthenticationError):
+            raise InvalidInput("redis_url", f"the server refuses the login: {error.__cause__}") from error
+        raise
     except BaseException:
         await redis.aclose()
         raise
     return redis
-
-
-def _client(url: str, max_connections: int, timeout_s: float, socket_timeout_s: float) -> "Redis":
-    pool = BlockingConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]
-        url,
-        max_connections=max_connections,
-        timeout=timeout_s,
-        socket_timeout=socket_timeout_s,
-        socket_connect_timeout=timeout_s,
-        decode_responses=True,
-        protocol=2,
-        # Once more on a broken connection, since every transition may be repeated; never after a time-out.
-        retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
-    )
-    return Redis.from_pool(pool)
 
 
 @asynccontextmanager
@@ -144,3 +195,7 @@ async def trouble_named() -> AsyncGenerator[None]:
         yield
     except _TROUBLE as error:
         raise PoolUnavailable(f"Redis: {type(error).__name__}: {error}") from error
+    except ResponseError as error:
+        if not _TRANSIENT.search(str(error)):
+            raise
+        raise PoolUnavailable(f"Redis: {error}") from error

@@ -5,7 +5,7 @@ cluster, and two deployments on one Redis never meet. Scripts make the names (sc
 
 | key | holds | lives |
 | --- | --- | --- |
-| generation | who built the index and when; without it every script answers Rebuilding | for ever |
+| generation | who built the index, in which history of writes; without it every script answers Rebuilding | for ever |
 | rebuild_lock | the one rebuilder | its TTL |
 | targets | version, ceiling, min_warm | for ever |
 | names | every pod | for ever |
@@ -50,10 +50,24 @@ def key_base(deployment: str, pool: str) -> str:
     Raises:
         InvalidInput: a name holds more than letters, digits, dots, dashes, slashes and underscores.
     """
-    for field, name in (("deployment", deployment), ("pool", pool)):
-        if not NAME.fullmatch(name):
-            raise InvalidInput(field, f"{name!r}: use 1-100 letters, digits, '.', '_', '-' or '/'")
+    _check("deployment", deployment)
+    _check("pool", pool)
     return f"emberpool:{{{deployment}/{pool}}}:"
+
+
+def profiles_key(deployment: str) -> str:
+    """The hash of a deployment's profiles, which lives for ever and belongs to no pool.
+
+    Raises:
+        InvalidInput: as `key_base`.
+    """
+    _check("deployment", deployment)
+    return f"emberpool:{{{deployment}}}:profiles"
+
+
+def _check(field: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidInput(field, f"{name!r}: use 1-100 letters, digits, '.', '_', '-' or '/'")
 
 
 def is_permanent(base: str, key: str) -> bool:

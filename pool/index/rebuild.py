@@ -4,7 +4,7 @@ import json
 import uuid
 
 from emberpool.pool.index.caller import ScriptCaller
-from emberpool.pool.index.connection import IndexRedis, trouble_named
+from emberpool.pool.index.connection import IndexRedis
 from emberpool.pool.index.contract import RebuiltPod
 from emberpool.pool.index.scripts import Script
 
@@ -32,13 +32,7 @@ async def rebuild_index(redis: IndexRedis, run: ScriptCaller, base: str, who: st
 
 
 async def _purge(redis: IndexRedis, run: ScriptCaller, base: str, who: str, token: str) -> bool:
-    cursor = 0
-    while True:
-        async with trouble_named():
-            cursor, keys = await redis.commands.scan(  # pyright: ignore[reportUnknownMemberType]
-                cursor, match=f"{base}*", count=_PAGE
-            )
-        if (await run(Script.REBUILD_PURGE, who, token, *map(str, keys)))[0] != "done":
+    async for keys in redis.keys(base):
+        if (await run(Script.REBUILD_PURGE, who, token, *keys))[0] != "done":
             return False
-        if cursor == 0:
-            return True
+    return True

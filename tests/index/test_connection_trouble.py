@@ -2,12 +2,13 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from fixtures.pods import claimed, warm
-from fixtures.redis import build
+from fixtures.pods import warm
 from fixtures.slow_proxy import slow_proxy
 from redis.asyncio import Redis
 
@@ -133,6 +134,35 @@ async def test_another_loop_is_refused_at_once(index: RedisIndex) -> None:
     await index.counts()
 
 
+_FORKS = """
+import asyncio, os, sys
+from emberpool.pool.index.connection import connect
+
+async def main():
+    redis = await connect(sys.argv[1])
+    child = os.fork()
+    if child == 0:
+        try:
+            redis.commands
+        except RuntimeError as error:
+            os.write(1, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert await redis.commands.ping()
+    await redis.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_a_forked_process_is_refused_at_once(redis_url: str) -> None:
+    """In a process that forked, the parent's client raises at once; the parent's goes on (redis/redis-py#3351)."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _FORKS, redis_url], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "make one per process" in done.stdout
+
+
 async def _counts(index: RedisIndex) -> None:
     await index.counts()
 
@@ -144,14 +174,3 @@ async def test_an_index_with_a_connection_of_its_own(redis_url: str) -> None:
     await lent.aclose()
     assert await own.try_rebuild_lock("w", 0.05)
     await own.aclose()
-
-
-async def test_server_restart_keeps_the_leases(tmp_path: Path) -> None:
-    """With a data folder, a server that is started again still knows who holds what."""
-    for turn in range(2):
-        async with RedisServer(tmp_path / "data") as server, await connect(server.url) as redis:
-            index = RedisIndex(redis, "tests", "kept")
-            if turn == 0:
-                await build(index)
-                await warm(index, "p1")
-            assert (await claimed(index, "r1")).new is (turn == 0)

@@ -98,6 +98,20 @@ class TwoAtOnce:
 
 
 @workflow.defn
+class Unblocked:
+    """Runs a command that ends only when a file is written, and writes it while the command runs."""
+
+    @workflow.run
+    async def run(self, plan: Plan) -> Seen:
+        async with opened(plan) as sandbox:
+            await sandbox.claim()
+            waiting = asyncio.create_task(sandbox.run("until test -e go; do sleep 0.05; done; cat go"))
+            await workflow.sleep(plan.pause_s)
+            await sandbox.write_file("go", "went")
+            return Seen(results=(await waiting,), lease=sandbox.lease)
+
+
+@workflow.defn
 class HandOver:
     """Continues as new with its sandbox and reads there what it wrote here."""
 
@@ -188,4 +202,4 @@ async def _adopted(plan: Plan, ref: SandboxRef) -> None:
         await workflow.sleep(60)
 
 
-FLOWS = (Commands, Pause, TwoAtOnce, HandOver, Stubborn, Typed, TypedTwice, Adrift)
+FLOWS = (Commands, Pause, TwoAtOnce, Unblocked, HandOver, Stubborn, Typed, TypedTwice, Adrift)

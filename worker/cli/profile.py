@@ -1,5 +1,6 @@
-"""`emberpool profile`: checks of profile files."""
+"""`emberpool profile`: checks profile files, and applies them to a deployment."""
 
+import asyncio
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -21,12 +22,12 @@ class Wrong:
     remedy: str
 
 
-app = typer.Typer(help="Check profiles.", no_args_is_help=True)
+app = typer.Typer(help="Check and apply profiles.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Check profiles: what one kind of pod is, written as YAML."""
+    """Check and apply profiles: what one kind of pod is, written as YAML."""
 
 
 @app.command("check")
@@ -48,6 +49,35 @@ def check(
         for file, result in results:
             _show(file, result)
     raise typer.Exit(1 if any(isinstance(result, Wrong) for _, result in results) else 0)
+
+
+@app.command("apply")
+def apply(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="YAML files, each one profile or a list.")],
+) -> None:
+    """Write profiles into the deployment's Redis and tell their pool managers. Nothing is written if a file is wrong.
+
+    Running managers take new numbers (max_pods, min_warm) at once; workers read profiles as they start, unless
+    EMBERPOOL_PROFILES_FILE gives them others.
+
+    [bold]Example[/bold]
+
+      EMBERPOOL_REDIS_URL=redis://10.0.0.5:6379/0 emberpool profile apply profiles/*.yaml
+    """
+    from emberpool.worker.applying import apply_profiles
+    from emberpool.worker.settings import Settings
+
+    results = [_read(file) for file in files]
+    wrong = [result for result in results if isinstance(result, Wrong)]
+    for result in wrong:
+        print_error(f"{result.field}: {result.problem}", result.remedy)
+    if wrong:
+        raise typer.Exit(1)
+    profiles = [profile for result in results if not isinstance(result, Wrong) for profile in result]
+    told = asyncio.run(apply_profiles(Settings(), profiles))
+    for profile in profiles:
+        heard = "its manager has been told" if profile.name in told else "the next worker that starts serves it"
+        console().print(f"[green]applied[/] {escape(profile.name)}: {heard}", soft_wrap=True)
 
 
 def _read(file: Path) -> tuple[Profile, ...] | Wrong:

@@ -25,7 +25,7 @@ async def _work() -> int:
     from emberpool.worker.settings import Settings
 
     settings = Settings()
-    names = ", ".join(profile.name for profile in settings.all_profiles()) or "none"
+    names = ", ".join(profile.name for profile in settings.all_profiles()) or "those applied"
 
     def ready(metrics: str) -> None:
         told = f", metrics {metrics}" if metrics else ""

@@ -3,12 +3,55 @@
 -- KEYS[1]: the pool's generation key, `emberpool:{deployment/pool}:generation`. Every other key shares its hash tag, so
 -- that all of a pool lies on one node of a cluster; their names and lifetimes are listed in pool/index/keys.py.
 -- The loader puts one line before this file: `local limits = {...}; local gated = true|false`.
--- While there is no generation, a gated script answers {'rebuilding'} and does nothing.
+-- While there is no generation, or it was built in another history than this server's, a gated script answers
+-- {'rebuilding'} and does nothing else.
 -- Time is the server's, in milliseconds. Records are read once per script and shared, so no two copies of one disagree.
 
 local call = redis.call
-if gated and call('EXISTS', KEYS[1]) == 0 then
-  return {'rebuilding'}
+
+local function info(section)
+  local told = redis.pcall('INFO', section)
+  return type(told) == 'string' and told or ''
+end
+
+-- What tells one history of writes from another: the replication id changes when a replica takes over and when a server
+-- starts again. Empty where INFO is not permitted.
+local function history()
+  local id = string.match(info('replication'), 'master_replid:(%x+)')
+  local run = string.match(info('server'), 'run_id:(%x+)')
+  return id and run and ' ' .. id .. ' ' .. run or ''
+end
+
+-- Whether all that was written to the index since it was built is still there. A replica that took over may have lagged,
+-- and a server that started again may have lost the last seconds: what they hold is no index any more.
+local function unbroken(built, told)
+  local id, run = string.match(built, ' (%x+) (%x+)$')
+  local now_id = string.match(told, 'master_replid:(%x+)')
+  if not id or not now_id or id == now_id then
+    return true
+  end
+  -- The same process with a new id and no older one has never been a replica: its first replica came, or its last one left.
+  if string.match(told, 'master_replid2:0+\r') and string.match(info('server'), 'run_id:(%x+)') == run then
+    call('SET', KEYS[1], string.match(built, '^%S+') .. history())
+    return true
+  end
+  return false
+end
+
+if gated then
+  local built = call('GET', KEYS[1])
+  if not built then
+    return {'rebuilding'}
+  end
+  local told = info('replication')
+  if string.find(told, 'role:slave', 1, true) then
+    -- Also for scripts that only read: what a replica knows may be old.
+    return redis.error_reply('READONLY emberpool asks masters only')
+  end
+  if not unbroken(built, told) then
+    call('UNLINK', KEYS[1])
+    return {'rebuilding'}
+  end
 end
 
 local base = string.sub(KEYS[1], 1, -#'generation' - 1)

@@ -38,7 +38,7 @@ for _, told in ipairs(cjson.decode(ARGV[3])) do
   add_pod(told.name, pod)
 end
 if ARGV[2] ~= '' then
-  call('SET', KEYS[1], ARGV[2])
+  call('SET', KEYS[1], ARGV[2] .. history())
   call('DEL', key('rebuild_lock'))
   chore('rebuilt')
 end
