@@ -150,7 +150,7 @@ def refusal(reply: Lost | Closed | Expired | Mismatch | Rebuilding, ref: Sandbox
         case Closed():
             return SandboxClosed(ref.request_id)
         case Expired():
-            return NoCapacity(ref.spec.profile, ref.spec.wait_timeout_s)
+            return NoCapacity(ref.spec.profile, ref.spec.wait_timeout_s, _too_large(reply, ref))
         case Mismatch():
             return RequestMismatch(ref.request_id)
         case Rebuilding():
@@ -161,6 +161,12 @@ def _refused(pool: Pool, reply: Lost | Closed | Expired | Mismatch | Rebuilding,
     if isinstance(reply, Lost):
         pool.metrics.sandbox_lost(reply.reason)
     return refusal(reply, ref)
+
+
+def _too_large(reply: Expired, ref: SandboxRef) -> str:
+    if reply.reason != "gang_over_ceiling" or ref.gang is None:
+        return reply.reason
+    return f"a gang of {len(ref.gang.members)} is larger than the pool's ceiling"
 
 
 async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> bool:

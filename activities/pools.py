@@ -64,6 +64,7 @@ class Pool:
                 call_limit_s=call_limit_s,
                 waker=self.line.waker,
                 new_pod=self.pod_name(uuid.uuid4().hex),
+                gang=ref.gang,
             )
         )
         self.metrics.claim_answered(reply, watch.seconds, new=ref.epoch is None)
