@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
+from urllib.parse import urlsplit
 
 from temporalio import activity
 
@@ -206,4 +207,5 @@ def _lease(call: OpenCall, claimed: Claimed, ref: SandboxRef, scheduled: datetim
         source=claimed.source,
         ttfc_s=max(0.0, waited) if ref.epoch is None else None,
         attestation=claimed.attestation,
+        host=urlsplit(call.pod.endpoint).hostname or "",
     )

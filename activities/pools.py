@@ -47,8 +47,15 @@ class Pool:
 
         Raises:
             PoolUnavailable: the index cannot be reached.
+            InvalidInput: a gang wants peers, and this profile's pods cannot reach each other.
         """
         spec, watch = ref.spec, Stopwatch()
+        if ref.gang is not None and ref.gang.peers and not self.profile.gang_peers:
+            raise InvalidInput(
+                "peers",
+                f"pods of profile {self.profile.name!r} cannot reach each other (gang_peers is false): "
+                "open the group without peers, or take a profile of provider 'kubernetes' with gang_peers",
+            )
         reply = await self.index.claim(
             ClaimRequest(
                 request_id=ref.request_id,

@@ -73,6 +73,8 @@ class Gang(Frozen):
     id: str
     members: tuple[RequestId, ...] = Field(min_length=1, max_length=MOST_MEMBERS)
     """Request ids by rank."""
+    peers: bool = False
+    """Whether its pods must reach each other: refused where the profile's `gang_peers` does not promise it."""
 
     @model_validator(mode="after")
     def _differ(self) -> Self:

@@ -218,7 +218,9 @@ local function take_other_image(id, lease)
   if not name then
     return false
   end
-  reserve_pod(id, lease, name, pod_of(name), 'swap', {state = 'swapping'}, false)
+  local pod = pod_of(name)
+  -- A new epoch, so that emberd can tell this swap from one that comes late.
+  reserve_pod(id, lease, name, pod, 'swap', {state = 'swapping', epoch = pod.epoch + 1}, false)
   return true
 end
 
