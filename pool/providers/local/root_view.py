@@ -105,9 +105,7 @@ def root_view(
         binds.append(_read_only(python.prefix, python.prefix))
     folders = list(dict.fromkeys(folder for folder in (image, *(images or {}).values()) if folder))
     places = {folder: f"{IMAGES_DIR}/{number}" for number, folder in enumerate(folders)}
-    binds += [
-        {"source": folder, "target": place, "writable": False, "mapped": True} for folder, place in places.items()
-    ]
+    binds += [Bind(source=folder, target=place, writable=False, mapped=True) for folder, place in places.items()]
     # In the room a link's name is bound like a folder: the source is resolved in the pod's root.
     seen = ["/usr", "/etc", *host.folders, *host.links] + ([] if python.in_usr else [python.prefix])
 
