@@ -80,14 +80,22 @@ class Keeper:
             self.shape = shape  # one place for all, and nothing in it depends on the shape
             return
         with self._lock:
-            room = Room(self._link, self._scratch.fresh(), shape)
+            folder = self._scratch.fresh()
+            try:
+                room = Room(self._link, folder, shape)
+            except RoomError:
+                self._drop(folder)
+                raise
             unused = [one for one in (self.current, self._spare) if one is not None]
             self.shape, self.current, self._spare = shape, room, None
             for one in unused:
                 one.end()
-                aside = self._scratch.set_aside(one.folder)
-                self._behind.put(partial(self._scratch.delete, aside))
+                self._drop(one.folder)
         self.prepare_spare()
+
+    def _drop(self, folder: str) -> None:
+        """Out of the way at once, deleted behind: to a later attestation it would be somebody's leftover."""
+        self._behind.put(partial(self._scratch.delete, self._scratch.set_aside(folder)))
 
     def _set_aside(self) -> Optional[str]:
         if self._used is None:

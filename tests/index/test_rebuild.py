@@ -8,7 +8,7 @@ from fixtures.redis import build, keys_of
 
 from emberpool.pool.index.contract import RebuiltPod
 from emberpool.pool.index.redis_index import RedisIndex
-from emberpool.pool.model.claim import Claimed, Closed, Lost, Provision, Rebuilding, Wait
+from emberpool.pool.model.claim import Claimed, Closed, Lost, Promote, Provision, Rebuilding, Wait
 from emberpool.pool.model.errors import IndexRebuilding
 from emberpool.pool.model.ids import BootId, PodName, PodUid, RequestId
 from emberpool.pool.model.state import PodState
