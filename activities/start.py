@@ -18,6 +18,9 @@ READY_S = 120.0
 """A local pod takes well under a second and a Kubernetes pod 20-35 s with its image on the node; beyond this it is
 given up."""
 
+COMING = (PodState.STARTING, PodState.PROMOTING, PodState.SWAPPING)
+"""States of a pod that somebody is at, and that does not serve yet."""
+
 
 async def start_pod(pool: Pool, name: PodName, image: str, standby: bool = False) -> str:
     """Create the pod, wait for its emberd, and tell the index. Returns "" or the reason why there is no pod.
@@ -70,7 +73,7 @@ async def start_warm(pool: Pool, name: PodName, image: str, standby: bool = Fals
 
 async def _give_up(pool: Pool, name: PodName, reason: str) -> str:
     record = await pool.index.pod(name)
-    if record is not None and record.state is not PodState.STARTING:
+    if record is not None and record.state not in COMING:
         return ""  # who else was starting it has brought it up meanwhile
     log.warning("pod %s will not be: %s", name, reason)
     await pool.index.pod_failed(name, reason)

@@ -334,16 +334,11 @@ class Sandbox:
         self._used = True
         options: ActivityConfig = {"task_queue": queue or names.control_queue(self._task_queue), **(config or {})}
         failures: list[str] = []
-        task = asyncio.current_task()
-        cancels = task.cancelling() if task else 0
         while True:
             output = await call(name, argument(self._ref), result, summary=summary, config=options)
             self._learn(output)
             if output.step is None:
                 return output
-            if task and task.cancelling() > cancels:
-                # The cancellation came as the activity was being answered, which swallows it: do not stand in line.
-                raise asyncio.CancelledError("cancelled while it was claimed")
             await self._climb(output.step, failures)
 
     async def _climb(self, step: Step, failures: list[str]) -> None:

@@ -95,8 +95,8 @@ class Play:
         reply = await self.index.claim(request(member, CALLERS[which], gang=gang, wait_timeout_s=wait))
         if isinstance(reply, Claimed):
             self.epochs[member] = reply.epoch
-            members = [self.now.leases.get(name) for name in gang.members]
-            assert all(one is not None for one in members), "claimed before the others were known"
+            leases = (await snapshot(self.index)).leases
+            assert all(leases[name]["gathering"] == "" for name in gang.members), "claimed before it was whole"
         if isinstance(reply, Lost | Expired):
             self.gangs[which] += 1
 
