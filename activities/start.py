@@ -31,12 +31,12 @@ async def start_pod(pool: Pool, name: PodName, image: str, standby: bool = False
         PoolUnavailable: the index or the provider cannot be reached; the place stays reserved and a retry goes on.
     """
     watch = Stopwatch()
-    failure = await _start(pool, name, image)
+    failure = await _start(pool, name, image, standby)
     pool.metrics.pod_started(not failure, watch.seconds)
     return failure
 
 
-async def _start(pool: Pool, name: PodName, image: str) -> str:
+async def _start(pool: Pool, name: PodName, image: str, standby: bool) -> str:
     try:
         await pool.provider.create(name, image, standby)
     except InvalidInput as error:
