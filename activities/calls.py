@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
+from urllib.parse import urlsplit
 
 from temporalio import activity
 
@@ -150,7 +151,7 @@ def refusal(reply: Lost | Closed | Expired | Mismatch | Rebuilding, ref: Sandbox
         case Closed():
             return SandboxClosed(ref.request_id)
         case Expired():
-            return NoCapacity(ref.spec.profile, ref.spec.wait_timeout_s)
+            return NoCapacity(ref.spec.profile, ref.spec.wait_timeout_s, _too_large(reply, ref))
         case Mismatch():
             return RequestMismatch(ref.request_id)
         case Rebuilding():
@@ -161,6 +162,12 @@ def _refused(pool: Pool, reply: Lost | Closed | Expired | Mismatch | Rebuilding,
     if isinstance(reply, Lost):
         pool.metrics.sandbox_lost(reply.reason)
     return refusal(reply, ref)
+
+
+def _too_large(reply: Expired, ref: SandboxRef) -> str:
+    if reply.reason != "gang_over_ceiling" or ref.gang is None:
+        return reply.reason
+    return f"a gang of {len(ref.gang.members)} is larger than the pool's ceiling"
 
 
 async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> bool:
@@ -200,4 +207,5 @@ def _lease(call: OpenCall, claimed: Claimed, ref: SandboxRef, scheduled: datetim
         source=claimed.source,
         ttfc_s=max(0.0, waited) if ref.epoch is None else None,
         attestation=claimed.attestation,
+        host=urlsplit(call.pod.endpoint).hostname or "",
     )

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import time
+from collections.abc import Awaitable, Callable
 
 from temporalio import activity
 
@@ -12,10 +14,12 @@ from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import ProvisionInput, ReservedPodInput, StartProgress, StepOutput, WaitInput
 from emberpool.activities.pools import Pool, Pools
 from emberpool.activities.recycle import delete
-from emberpool.activities.start import start_pod
+from emberpool.activities.start import announce, start_pod
+from emberpool.pool.index.contract import PodRecord
 from emberpool.pool.model.claim import Claimed, Promote, Provision, Rebuilding, Swap, Wait
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.pod import Phase
+from emberpool.pool.model.state import PodState
 
 log = logging.getLogger(__name__)
 
@@ -80,22 +84,43 @@ class Ladder:
 
     @activity.defn(name=names.PROMOTE_STANDBY)
     async def promote_standby(self, call: ReservedPodInput) -> StepOutput:
-        """Promote the reserved standby pod. No provider can yet: the pod is replaced by a new one instead."""
-        return await self._replace(call, "promotion_unsupported")
+        """Give the reserved standby pod its full share; where the provider cannot, a new pod takes its place."""
+
+        async def promote(pool: Pool, pod: PodRecord) -> str:
+            return await pool.provider.promote(pod.name)
+
+        return await self._change(call, PodState.PROMOTING, promote)
 
     @activity.defn(name=names.SWAP_IMAGE)
     async def swap_image(self, call: ReservedPodInput) -> StepOutput:
-        """Swap the image of the reserved pod. No provider can yet: the pod is replaced by a new one instead."""
-        return await self._replace(call, "swap_unsupported")
+        """Give the reserved pod the image that was asked for; where the provider cannot, a new pod takes its place."""
 
-    async def _replace(self, call: ReservedPodInput, reason: str) -> StepOutput:
-        """The pod goes, its place comes back to the line, and the request claims again."""
+        async def swap(pool: Pool, pod: PodRecord) -> str:
+            return await pool.provider.swap(pod.name, call.image, pod.epoch)
+
+        return await self._change(call, PodState.SWAPPING, swap)
+
+    async def _change(
+        self, call: ReservedPodInput, state: PodState, change: Callable[[Pool, PodRecord], Awaitable[str]]
+    ) -> StepOutput:
+        """Change the pod where it is and hand it over; also for nobody, if its request was released meanwhile.
+
+        If it cannot be done the pod goes, its place comes back to the line, and the request claims again.
+        """
         with translated():
-            pool = self._pools.get(call.ref.spec.profile)
+            pool, began = self._pools.get(call.ref.spec.profile), time.monotonic()
             async with heartbeating(self._pools.heartbeat_s, lambda: None):
-                await pool.index.pod_failed(call.pod, reason)
-                await delete(pool, call.pod, reason)
-            return StepOutput()
+                record = await pool.index.pod(call.pod)
+                if record is None or record.state is not state:
+                    return StepOutput()  # an earlier attempt did it, or the pod is gone
+                failure = await change(pool, record)
+                if failure:
+                    log.warning("pod %s cannot leave %s and goes: %s", call.pod, state.value, failure)
+                    await pool.index.pod_failed(call.pod, f"{state.value}_failed")
+                    await delete(pool, call.pod, f"{state.value}_failed")
+                else:
+                    failure = await announce(pool, call.pod, call.image or record.image)
+            return StepOutput(failure=failure[:500], took_ms=round((time.monotonic() - began) * 1000, 1))
 
 
 def _before_the_end(call: WaitInput, away: str) -> float:

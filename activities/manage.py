@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 from temporalio import activity
 
@@ -28,6 +30,7 @@ from emberpool.activities.start import start_warm
 from emberpool.pool.index.contract import PoolCounts, Reserved
 from emberpool.pool.model.errors import IndexRebuilding, PoolUnavailable
 from emberpool.pool.model.ids import PodName
+from emberpool.pool.policy.plan import Plan
 from emberpool.pool.policy.plan import plan_pool as plan
 
 log = logging.getLogger(__name__)
@@ -61,7 +64,8 @@ class Managing:
                 while True:
                     over = time.monotonic() >= ends or activity.is_worker_shutdown()
                     output = await self._look(pool, call, patient=not over)
-                    if output is not None and (output.create or output.retire or over or _taken_over(output, call)):
+                    wanted = output is not None and (output.create or output.standby or output.retire)
+                    if output is not None and (wanted or over or _taken_over(output, call)):
                         return output
                     await asyncio.sleep(LOOK_S)
 
@@ -82,7 +86,7 @@ class Managing:
                 raise
             log.warning("planning %s: %s", pool.profile.name, error)
             return None
-        return _output(counts, plan(counts).create, tuple(retire))
+        return _output(counts, plan(counts, standby=pool.profile.standby), tuple(retire))
 
     @activity.defn(name=names.LOOK_AT_POOL)
     async def look_at_pool(self, call: LookInput) -> PoolView:
@@ -101,7 +105,7 @@ class Managing:
 
     @activity.defn(name=names.PROVISION_WARM)
     async def provision_warm(self, call: WarmInput) -> WarmOutput:
-        """Create up to `count` pods for the warm target, as far as the ceiling allows.
+        """Create up to `count` pods for the warm target and `standby` that stand by, as far as the ceiling allows.
 
         The names come from the activity's id, so that a retry goes on with the pods of the attempt before.
         """
@@ -109,10 +113,14 @@ class Managing:
             pool = self._pools.get(call.profile)
             image = pool.profile.base_image
             async with heartbeating(self._pools.heartbeat_s, lambda: None):
-                chosen = [pool.pod_name(f"{execution_id()}/{number}") for number in range(call.count)]
-                reserved = [await pool.index.reserve_warm(name, image) for name in chosen]
-                pods = [one.pod for one in reserved if isinstance(one, Reserved)]
-                failures = await asyncio.gather(*[start_warm(pool, name, image) for name in pods])
+                seeds = [(f"{number}", False) for number in range(call.count)]
+                seeds += [(f"standby-{number}", True) for number in range(call.standby)]
+                starts: list[Coroutine[Any, Any, str]] = []
+                for seed, standby in seeds:
+                    reply = await pool.index.reserve_warm(pool.pod_name(f"{execution_id()}/{seed}"), image)
+                    if isinstance(reply, Reserved):
+                        starts.append(start_warm(pool, reply.pod, image, standby))
+                failures = await asyncio.gather(*starts)
             bad = [failure for failure in failures if failure]
             return WarmOutput(ready=len(failures) - len(bad), failure=bad[0][:500] if bad else "")
 
@@ -127,9 +135,10 @@ class Managing:
             return RetireOutput(gone=call.pods)
 
 
-def _output(counts: PoolCounts, create: int, retire: tuple[PodName, ...]) -> PlanOutput:
+def _output(counts: PoolCounts, planned: Plan, retire: tuple[PodName, ...]) -> PlanOutput:
     return PlanOutput(
-        create=create,
+        create=planned.create,
+        standby=planned.standby,
         retire=retire,
         by_state=counts.by_state,
         idle_fresh=counts.idle_fresh,

@@ -28,6 +28,8 @@ class Lease(Frozen):
     """Time to first command, on the answer that opened the sandbox."""
     attestation: Attestation | None = None
     """The reset that the pod came from, if it was used before."""
+    host: str = ""
+    """Address at which pods of one gang reach this one; empty if nothing does (a unix socket)."""
 
 
 class CallInput(Frozen):
@@ -116,6 +118,8 @@ class StepOutput(Frozen):
     """A step of the ladder ended; claim again. `failure` says why a pod could not be had, if so."""
 
     failure: str = ""
+    took_ms: float = 0.0
+    """How long a promotion or a swap took, with what the index was told."""
 
 
 class RecycleInput(CallInput):
@@ -156,6 +160,8 @@ class PlanOutput(Frozen):
     """Of the targets that the index holds; 0 from workers that did not say yet."""
     max_pods: int = 0
     min_warm: int = 0
+    standby: int = 0
+    """Pods to create that stand by."""
 
 
 class LookInput(Frozen):
@@ -177,10 +183,11 @@ class PoolView(Frozen):
 
 
 class WarmInput(Frozen):
-    """Create pods for the warm target."""
+    """Create pods for the warm target, and pods that stand by."""
 
     profile: str
     count: int
+    standby: int = 0
 
 
 class WarmOutput(Frozen):

@@ -47,8 +47,15 @@ class Pool:
 
         Raises:
             PoolUnavailable: the index cannot be reached.
+            InvalidInput: a gang wants peers, and this profile's pods cannot reach each other.
         """
         spec, watch = ref.spec, Stopwatch()
+        if ref.gang is not None and ref.gang.peers and not self.profile.gang_peers:
+            raise InvalidInput(
+                "peers",
+                f"pods of profile {self.profile.name!r} cannot reach each other (gang_peers is false): "
+                "open the group without peers, or take a profile of provider 'kubernetes' with gang_peers",
+            )
         reply = await self.index.claim(
             ClaimRequest(
                 request_id=ref.request_id,
@@ -64,6 +71,7 @@ class Pool:
                 call_limit_s=call_limit_s,
                 waker=self.line.waker,
                 new_pod=self.pod_name(uuid.uuid4().hex),
+                gang=ref.gang,
             )
         )
         self.metrics.claim_answered(reply, watch.seconds, new=ref.epoch is None)

@@ -56,12 +56,13 @@ async def _account(pool: "Pool", facts: PodFacts) -> RebuiltPod | None:
                 uid=facts.uid,
                 boot_id=state.boot_id,
                 endpoint=facts.endpoint,
-                image=facts.image or pool.profile.base_image,
+                image=state.image or facts.image or pool.profile.base_image,
                 state=state.state,
                 tag=state.tag,
                 epoch=state.epoch,
                 lease=state.lease,
                 hold_s=state.hold_s,
+                standby=state.standby,
             )
     await pool.provider.delete(facts.name)
     return None

@@ -44,6 +44,8 @@ GRACE_S = 1.0
 """A dirty pod is left for this long to the workflow that is releasing it; after that nobody else comes."""
 LAST_S = 5.0
 """What chores that are under way get at the end of a stay."""
+STEP_S = 120.0
+"""A promotion or a swap that takes longer is given up: whoever did it may have died, and its request waits."""
 ORPHAN_S = 15.0
 """A pod that starts, or changes for nobody, for longer is looked after here too: whoever was at it may have died."""
 
@@ -132,6 +134,9 @@ class Tender:
             for pod in await index.pods(state, PAGE, older_than_s=ORPHAN_S):
                 if not pod.reserved_for:
                     await index.drain(pod.name, "unwanted")  # who was to carry it out may never have begun
+        for state in (PodState.PROMOTING, PodState.SWAPPING):
+            for pod in await index.pods(state, PAGE, older_than_s=STEP_S):
+                self._chore(group, pod.name, partial(self._give_up, pod.name, f"{state.value}_stuck"))
         for pod in await index.pods(PodState.DRAINING, PAGE):
             self._chore(group, pod.name, partial(self._delete, pod.name, pod.reason or "draining"))
         for lease in await index.quiet_leases(self._sweep_quiet_s, PAGE):
@@ -186,6 +191,10 @@ class Tender:
     async def _delete(self, name: PodName, reason: str) -> None:
         await delete(self._pool, name, reason)
         self._count(deleted=1)
+
+    async def _give_up(self, name: PodName, reason: str) -> None:
+        await self._pool.index.pod_failed(name, reason)
+        await self._delete(name, reason)
 
     async def _quietly(self, act: Callable[[], Awaitable[object]]) -> None:
         try:

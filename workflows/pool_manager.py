@@ -185,12 +185,12 @@ class PoolManager:
                 summary=f"retire {len(self._plan.retire)} pods",
                 config={"task_queue": self._queue},
             )
-        if self._plan.create:
+        if self._plan.create or self._plan.standby:
             warm = await call(
                 names.PROVISION_WARM,
-                WarmInput(profile=self._state.profile, count=self._plan.create),
+                WarmInput(profile=self._state.profile, count=self._plan.create, standby=self._plan.standby),
                 WarmOutput,
-                summary=f"create {self._plan.create} warm pods",
+                summary=f"create {self._plan.create} warm pods, {self._plan.standby} that stand by",
                 config={"task_queue": self._queue},
             )
             if warm.failure and not warm.ready:

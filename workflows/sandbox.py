@@ -61,7 +61,8 @@ class Sandbox:
         self._ref = ref
         self._task_queue = task_queue
         self._adopt = adopt
-        self._used = adopt
+        # Its first call takes pods for the whole gang, so that a member is released though it was never called.
+        self._used = adopt or ref.gang is not None
         self._detached = False
         self.closed = False
         """Whether it was left: its pod was released, or it was never used."""
@@ -102,7 +103,6 @@ class Sandbox:
         Raises:
             InvalidInput: an argument can never work; it is named.
         """
-        info = workflow.info()
         spec = checked(
             ClaimSpec,
             profile=profile,
@@ -114,12 +114,12 @@ class Sandbox:
             wait_timeout_s=wait_timeout.total_seconds(),
             priority=priority,
         )
-        return cls(SandboxRef(request_id=RequestId(workflow.uuid4().hex), spec=spec, holder=_holder(info)), task_queue)
+        return cls(SandboxRef(request_id=new_request(), spec=spec, holder=this_workflow()), task_queue)
 
     @classmethod
     def adopt(cls, ref: SandboxRef, *, task_queue: str = names.DEFAULT_TASK_QUEUE) -> Self:
         """Take over a sandbox that another run or workflow detached; entering tells the pool its new holder."""
-        return cls(ref.model_copy(update={"holder": _holder(workflow.info())}), task_queue, adopt=True)
+        return cls(ref.model_copy(update={"holder": this_workflow()}), task_queue, adopt=True)
 
     @property
     def ref(self) -> SandboxRef:
@@ -362,7 +362,14 @@ class Sandbox:
             self._ref = self._ref.model_copy(update={"epoch": output.lease.epoch})
 
 
-def _holder(info: workflow.Info) -> Holder:
+def new_request() -> RequestId:
+    """A request id that replay finds again."""
+    return RequestId(workflow.uuid4().hex)
+
+
+def this_workflow() -> Holder:
+    """The workflow that runs, as a holder of leases."""
+    info = workflow.info()
     return Holder(namespace=info.namespace, workflow_id=info.workflow_id, run_id=info.first_execution_run_id)
 
 

@@ -57,6 +57,10 @@ class EmberdState(Frozen):
     room_mode: Literal["namespaces", "plain"]
     attestation: Attestation | None = None
     """Of the last recycle, if there was one."""
+    image: str = ""
+    """Name of the image that jobs see, if the pod was told one."""
+    standby: bool = False
+    """Whether it holds a tiny share only, and serves nobody until it is promoted."""
 
 
 def command_result(answer: dict[str, Any], time_limit_s: float) -> CommandResult:

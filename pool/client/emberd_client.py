@@ -177,6 +177,19 @@ class EmberdClient:
         answer = await self._call(pod, proof, "POST", "/v1/recycle", body, TRANSFER_S)
         return Attestation.model_validate_json(answer.body)
 
+    async def promote(self, pod: PodAddress) -> None:
+        """Have a standby pod take its full share. Idempotent."""
+        await self._json(pod, NO_PROOF, "/v1/promote", {}, TRANSFER_S)
+
+    async def swap_image(self, pod: PodAddress, epoch: int, image: str) -> None:
+        """Have a clean pod's next lease find another image. `epoch` is above every one that the pod has had.
+
+        Raises:
+            PodRefused: `no_image` (it was started without it), `no_room`, `not_clean`, `stale_epoch`; nothing changed.
+        """
+        proof = LeaseProof("", epoch, "", 0.0)
+        await self._json(pod, proof, "/v1/image", {"epoch": epoch, "image": image}, TRANSFER_S)
+
     async def _poll(
         self, pod: PodAddress, proof: LeaseProof, execution_id: str, command: Command, poll_s: float, known: bool
     ) -> dict[str, Any]:

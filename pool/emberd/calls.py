@@ -14,6 +14,7 @@ from emberpool.pool.emberd.ledger import Ledger
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.room import Room, RoomError
 from emberpool.pool.emberd.shape import as_list, as_object
+from emberpool.pool.emberd.shaping import Shaping
 from emberpool.pool.emberd.signing import Claim, Signer
 from emberpool.pool.emberd.watchdog import Watchdog
 
@@ -32,7 +33,8 @@ class Calls:
     def __init__(self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper) -> None:
         self._config, self._signer, self._ledger, self._keeper = config, signer, ledger, keeper
         self.executions = Executions()
-        self._watchdog = Watchdog(self.executions, config.room.limits.memory_mb)
+        self._watchdog = Watchdog(self.executions, keeper.shape.memory_mb)
+        self._shaping = Shaping(config, ledger, keeper, self._watchdog)
         self._bound: Dict[str, str] = {}
         self._attestation: Optional[Dict[str, Any]] = None
         self._reset = threading.Lock()
@@ -40,6 +42,7 @@ class Calls:
     def begin(self, claim: Claim) -> None:
         """Admit a call of a lease. `end` must follow. Raises Refused."""
         with self._ledger.lock:
+            self._shaping.demand_share()
             if self._ledger.begin(claim):
                 self._forget_lease()
                 self._signer.forget_below(claim.epoch)
@@ -53,7 +56,8 @@ class Calls:
         view = self._ledger.view()
         about = {"version": 1, "pod": self._config.pod, "uid": self._config.uid, "boot_id": self._signer.boot_id}
         mode = self._config.room.mode
-        return _json(dict(about, **view._asdict(), room_mode=mode, attestation=self._attestation))
+        shape = {"image": self._shaping.image, "standby": self._shaping.standby}
+        return _json(dict(about, **view._asdict(), **shape, room_mode=mode, attestation=self._attestation))
 
     def start(self, claim: Claim, body: Dict[str, Any]) -> Answer:
         """POST /v1/exec."""
@@ -61,7 +65,7 @@ class Calls:
         with self._ledger.lock:
             self._ledger.demand_holder(claim)
             room = self._room()
-            env = {**self._config.env, **self._bound}
+            env = {**self._config.env, **room.shape.root.env, **self._bound}
             request = exec_request.parse(body, {**room.env, **env}, room.work, self._config.room.limits.time_limit_s)
             try:
                 execution = self.executions.start_or_join(request, lambda wanted: Execution(wanted, room))
@@ -151,6 +155,16 @@ class Calls:
             if outcome["checks"] and all(outcome["checks"].values()):
                 self._ledger.become_clean(epoch)
             return _json(outcome)
+
+    def promote(self) -> Answer:
+        """POST /v1/promote."""
+        with self._reset:
+            return _json(self._shaping.promote())
+
+    def swap(self, epoch: int, body: Dict[str, Any]) -> Answer:
+        """POST /v1/image."""
+        with self._reset:
+            return _json(self._shaping.swap(epoch, body.get("image")))
 
     def _outcome(self, claim: Claim, execution: Execution, wait_s: float) -> Answer:
         result = execution.wait(wait_s)

@@ -35,6 +35,23 @@ class RoomSpec(NamedTuple):
     limits: Limits
 
 
+class Image(NamedTuple):
+    """A root that rooms may be made of."""
+
+    binds: List[Tuple[str, str]]
+    overlay: Optional[str]
+    env: Dict[str, str]
+    """What it adds to the base environment of every job."""
+
+
+class Shape(NamedTuple):
+    """What of the rooms to come can change in a pod's life."""
+
+    image: str
+    root: Image
+    memory_mb: int
+
+
 class Config(NamedTuple):
     """The whole of it."""
 
@@ -48,6 +65,17 @@ class Config(NamedTuple):
     """Base environment of every job."""
     warm_up: List[str]
     allow_host_root: bool
+    image: str
+    """Name of the image that `room` is made of; may be empty."""
+    images: Dict[str, Image]
+    """Images that a swap may pick, by name."""
+    standby_mb: int
+    """Memory limit until the pod is promoted; 0: it has its full share from the start."""
+
+    def first_shape(self) -> Shape:
+        """Of the first room."""
+        root = Image(self.room.binds, self.room.overlay, {})
+        return Shape(self.image, root, self.standby_mb or self.room.limits.memory_mb)
 
 
 def parse(text: bytes) -> Config:
@@ -81,6 +109,9 @@ def parse(text: bytes) -> Config:
         env=_env(as_object(room.get("env")) or {}),
         warm_up=[str(part) for part in as_list(data.get("warm_up")) or []],
         allow_host_root=bool(data.get("test_allow_host_root", False)),
+        image=str(room.get("image") or ""),
+        images=_images(as_object(room.get("images")) or {}),
+        standby_mb=_standby(data.get("standby")),
     )
 
 
@@ -97,18 +128,41 @@ def _room(room: Dict[str, Any], scratch: str, limits: Limits) -> RoomSpec:
         return RoomSpec(mode, [], None, scratch, limits)
     if mode != "namespaces":
         raise BadConfig("room.mode: must be 'namespaces' or 'plain'")
-    over = (as_object(room.get("root")) or {}).get("overlay")
+    binds, overlay = _root("room.root", room.get("root"))
+    return RoomSpec(mode, binds, overlay, scratch, limits)
+
+
+def _images(data: Dict[str, Any]) -> Dict[str, Image]:
+    images: Dict[str, Image] = {}
+    for name, value in data.items():
+        about = as_object(value) or {}
+        binds, overlay = _root(f"room.images.{name}", about.get("root"))
+        images[name] = Image(binds, overlay, _checked_env(f"room.images.{name}", as_object(about.get("env")) or {}))
+    return images
+
+
+def _standby(data: Any) -> int:
+    if data is None:
+        return 0
+    memory_mb = (as_object(data) or {}).get("memory_mb")
+    if isinstance(memory_mb, bool) or not isinstance(memory_mb, int) or memory_mb <= 0:
+        raise BadConfig("standby.memory_mb: must be a number of MiB above 0")
+    return memory_mb
+
+
+def _root(field: str, data: Any) -> Tuple[List[Tuple[str, str]], Optional[str]]:
+    over = (as_object(data) or {}).get("overlay")
     if isinstance(over, str):
-        return RoomSpec(mode, [], over, scratch, limits)
-    root = as_list(room.get("root"))
+        return [], over
+    root = as_list(data)
     if not root:
-        raise BadConfig('room.root: must be a list of [source, target], or {"overlay": folder}')
+        raise BadConfig(f'{field}: must be a list of [source, target], or {{"overlay": folder}}')
     binds: List[Tuple[str, str]] = []
     for item in map(as_list, root):
         if item is None or len(item) != 2 or not all(str(part).startswith("/") for part in item):
-            raise BadConfig("room.root: every bind must be a pair of absolute paths")
+            raise BadConfig(f"{field}: every bind must be a pair of absolute paths")
         binds.append((str(item[0]), str(item[1])))
-    return RoomSpec(mode, binds, None, scratch, limits)
+    return binds, None
 
 
 def _limits(data: Dict[str, Any]) -> Limits:
@@ -128,9 +182,13 @@ def _limits(data: Dict[str, Any]) -> Limits:
 
 
 def _env(data: Dict[str, Any]) -> Dict[str, str]:
-    env = {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8"}
+    return {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8", **_checked_env("room.env", data)}
+
+
+def _checked_env(field: str, data: Dict[str, Any]) -> Dict[str, str]:
+    env: Dict[str, str] = {}
     for name, value in data.items():
         if not name or "=" in name or "\0" in name or "\0" in str(value):
-            raise BadConfig(f"room.env: {name!r} cannot be an environment variable")
+            raise BadConfig(f"{field}: {name!r} cannot be an environment variable")
         env[name] = str(value)
     return env

@@ -74,7 +74,7 @@ def _serve(config: Config, zygote_socket: socket.socket, zygote_pid: int) -> "tu
     ledger = Ledger(config.state_dir)
     scratch = Scratch(config.room, link)
     attestor = Attestor(config.room.mode, zygote_pid, scratch)
-    keeper = Keeper(link, scratch, attestor, config.room.mode)
+    keeper = Keeper(link, scratch, attestor, config.room.mode, config.first_shape())
     keeper.open_first()
     if config.warm_up and keeper.current is not None:
         reason = run_warm_up(config, keeper.current)
@@ -82,7 +82,8 @@ def _serve(config: Config, zygote_socket: socket.socket, zygote_pid: int) -> "tu
             raise _NotReady(EXIT_WARM_UP, reason)
     server, listen = make_server(config.listen, signer, Calls(config, signer, ledger, keeper))
     attestor.take_baseline()
-    keeper.prepare_spare()
+    if not config.standby_mb:
+        keeper.prepare_spare()  # a pod that stands by holds as little as it can
     threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
     return signer.boot_id, listen
 

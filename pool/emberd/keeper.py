@@ -3,9 +3,11 @@
 import queue
 import threading
 import time
+from functools import partial
 from typing import Any, Callable, Dict, Optional
 
 from emberpool.pool.emberd.attest import Attestor
+from emberpool.pool.emberd.config import Shape
 from emberpool.pool.emberd.room import Room, RoomError, Scratch, ZygoteLink
 
 BEHIND_S = 0.01
@@ -15,8 +17,10 @@ BEHIND_S = 0.01
 class Keeper:
     """`current` is the room of the lease, None between a fence and the end of its recycle."""
 
-    def __init__(self, link: ZygoteLink, scratch: Scratch, attestor: Attestor, mode: str) -> None:
+    def __init__(self, link: ZygoteLink, scratch: Scratch, attestor: Attestor, mode: str, shape: Shape) -> None:
         self._link, self._scratch, self._attestor, self._mode = link, scratch, attestor, mode
+        self.shape = shape
+        """Of the rooms to come."""
         self.current: Optional[Room] = None
         self._used: Optional[Room] = None
         """Ended, its folder not yet set aside."""
@@ -66,6 +70,33 @@ class Keeper:
         tier = "room" if self._mode == "namespaces" else "sweep"
         return {"tier": tier, "checks": checks, "duration_ms": round((time.monotonic() - began) * 1000, 3)}
 
+    def reshape(self, shape: Shape) -> None:
+        """Put rooms of another shape in the place of those that nobody has used. On failure all stays as it was.
+
+        Raises:
+            RoomError: no such room can be made.
+        """
+        if self._mode != "namespaces":
+            self.shape = shape  # one place for all, and nothing in it depends on the shape
+            return
+        with self._lock:
+            folder = self._scratch.fresh()
+            try:
+                room = Room(self._link, folder, shape)
+            except RoomError:
+                self._drop(folder)
+                raise
+            unused = [one for one in (self.current, self._spare) if one is not None]
+            self.shape, self.current, self._spare = shape, room, None
+            for one in unused:
+                one.end()
+                self._drop(one.folder)
+        self.prepare_spare()
+
+    def _drop(self, folder: str) -> None:
+        """Out of the way at once, deleted behind: to a later attestation it would be somebody's leftover."""
+        self._behind.put(partial(self._scratch.delete, self._scratch.set_aside(folder)))
+
     def _set_aside(self) -> Optional[str]:
         if self._used is None:
             return None
@@ -74,7 +105,7 @@ class Keeper:
         return aside
 
     def _new(self) -> Room:
-        return Room(self._link, self._scratch.fresh())
+        return Room(self._link, self._scratch.fresh(), self.shape)
 
     def _make_spare(self) -> None:
         with self._lock:

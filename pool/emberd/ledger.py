@@ -96,6 +96,24 @@ class Ledger:
                 raise Refused(409, "not_fenced", f"state is {self._state} at epoch {self._epoch}")
             self._state = "clean"  # the account stays: whoever used the pod last must be known after a restart too
 
+    def demand_clean(self, epoch: int) -> bool:
+        """Whether something may be done at `epoch` to the pod while nobody has it; False if it was done already.
+
+        Raises:
+            Refused: it is not clean, or the epoch is lower than its own.
+        """
+        with self.lock:
+            if epoch < self._epoch:
+                raise Refused(409, "stale_epoch", f"epoch is {self._epoch}")
+            if self._state != "clean":
+                raise Refused(409, "not_clean", f"state is {self._state} at epoch {self._epoch}")
+            return epoch > self._epoch
+
+    def stay_clean(self, epoch: int) -> None:
+        """It was done: what comes late with the same or a lower epoch finds that."""
+        with self.lock:
+            self._epoch = epoch
+
     def _become_dirty(self, epoch: int) -> None:
         self._state, self._epoch, self._lease, self._hold_s = "dirty", epoch, "", 0.0
         self._in_flight = 0

@@ -6,7 +6,7 @@ import threading
 from typing import Any, Dict, List, Sequence
 
 from emberpool.pool.emberd import channel
-from emberpool.pool.emberd.config import RoomSpec
+from emberpool.pool.emberd.config import RoomSpec, Shape
 
 ROOM_START_S = 20.0
 FILE_CALL_S = 60.0
@@ -42,13 +42,14 @@ class ZygoteLink:
 class Room:
     """A room that serves."""
 
-    def __init__(self, link: ZygoteLink, folder: str) -> None:
+    def __init__(self, link: ZygoteLink, folder: str, shape: Shape) -> None:
         """Make it. Raises RoomError."""
-        self._link, self.folder = link, folder
+        self._link, self.folder, self.shape = link, folder, shape
         self._lock = threading.Lock()
         self._sock, other = channel.pair()
         try:
-            self.pid: int = link.ask({"do": "make", "folder": folder}, [other.fileno()])["pid"]
+            about = {"binds": shape.root.binds, "overlay": shape.root.overlay, "memory_mb": shape.memory_mb}
+            self.pid: int = link.ask({"do": "make", "folder": folder, **about}, [other.fileno()])["pid"]
         finally:
             other.close()
         self.ended = False

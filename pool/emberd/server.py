@@ -130,6 +130,10 @@ class _Handler(BaseHTTPRequestHandler):
         where = (request.method, *path.split("/")[1:])
         if where == ("GET", "v1", "state"):
             return self.calls.state()
+        if where == ("POST", "v1", "promote"):
+            return self.calls.promote()
+        if where == ("POST", "v1", "image"):
+            return self.calls.swap(_epoch(claim, _object(body)), _object(body))
         if where in (("POST", "v1", "fence"), ("POST", "v1", "recycle")):
             epoch = _epoch(claim, _object(body))
             return self.calls.fence(epoch) if where[2] == "fence" else self.calls.recycle(epoch)

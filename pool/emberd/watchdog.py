@@ -18,6 +18,10 @@ class Watchdog:
         self._busy = threading.Event()
         threading.Thread(target=self._loop, name="watchdog", daemon=True).start()
 
+    def limit_to(self, memory_mb: int) -> None:
+        """The limit from now on."""
+        self._limit = memory_mb * 1024 * 1024
+
     def wake(self) -> None:
         """Something was started."""
         self._busy.set()

@@ -97,7 +97,7 @@ class _Zygote:
         reply: Dict[str, Any] = {}
         try:
             if message["do"] == "make":
-                reply = {"pid": self._make(message["folder"], fds[0])}
+                reply = {"pid": self._make(message["folder"], fds[0], self._spec_of(message))}
             elif message["do"] == "end":
                 reply = {"ended": self._end(message["pid"])}
             else:
@@ -109,7 +109,13 @@ class _Zygote:
                 os.close(fd)
         channel.send(self._sock, reply)
 
-    def _make(self, folder: str, fd: int) -> int:
+    def _spec_of(self, message: Dict[str, Any]) -> RoomSpec:
+        """Of one room: its root and memory may be others than those of the rooms before."""
+        binds = [(source, target) for source, target in message["binds"]]
+        limits = self._spec.limits._replace(memory_mb=message["memory_mb"])
+        return self._spec._replace(binds=binds, overlay=message["overlay"], limits=limits)
+
+    def _make(self, folder: str, fd: int, spec: RoomSpec) -> int:
         """Fork a room's init. With namespaces its PID is 1 in there; the PID returned is ours."""
         apart = self._spec.mode == "namespaces"
         if apart:
@@ -121,16 +127,16 @@ class _Zygote:
             if apart and pid != 0:  # only the next child was to be moved, not those after it
                 kernel.setns(self._own_pids, kernel.CLONE_NEWPID)
         if pid == 0:
-            self._become_init(folder, fd)
+            self._become_init(folder, fd, spec)
         self._inits[pid] = -1
         return pid
 
-    def _become_init(self, folder: str, fd: int) -> None:
+    def _become_init(self, folder: str, fd: int, spec: RoomSpec) -> None:
         status = 1
         try:
             wakeup.forget()
             self._sock.close()
-            room_init.serve(socket.socket(fileno=fd), folder, self._spec)
+            room_init.serve(socket.socket(fileno=fd), folder, spec)
             status = 0
         finally:
             os._exit(status)

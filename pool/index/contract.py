@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
-from emberpool.pool.model.claim import ClaimReply, Holder, Source
+from emberpool.pool.model.claim import ClaimReply, Gang, Holder, Source
 from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.ids import BootId, PodName, PodUid, RequestId, Tag
 from emberpool.pool.model.recycle import Attestation
@@ -39,6 +39,8 @@ class ClaimRequest(Frozen):
     """Id of the worker whose wake list is told when the request is served; empty keeps the one known."""
     new_pod: PodName
     """Name to use if a pod must be created for this request."""
+    gang: Gang | None = None
+    """The gang that it belongs to. The first claim of any member puts all of them in line, alike but for their ids."""
 
 
 class Released(Frozen):
@@ -184,6 +186,8 @@ class RebuiltPod(Frozen):
     epoch: int
     lease: str
     hold_s: float
+    standby: bool = False
+    """It holds a tiny share only: it stands by rather than is idle."""
 
 
 class PoolIndex(Protocol):
@@ -193,6 +197,8 @@ class PoolIndex(Protocol):
         """Take, reserve or wait for a pod, in the order of docs/concepts.md; the same request gets the same answer.
 
         A call of a held lease extends it. In line, a request keeps its place and its deadline from its first call.
+        One of a gang is claimed once every member has its pod; until then it is told to wait, or to see to its own pod.
+        Only the gang at the head of the line gathers pods. A gang larger than the ceiling is Expired at once.
         """
         ...
 
@@ -204,6 +210,7 @@ class PoolIndex(Protocol):
         """End the request whatever its state; leaves a tombstone, so that a late claim answers Closed. Idempotent.
 
         The lease's pod turns dirty with a higher epoch. A starting pod that was reserved becomes nobody's.
+        One of a gang that is not whole yet ends all of its members.
         """
         ...
 

@@ -25,6 +25,9 @@ cluster, and two deployments on one Redis never meet. Scripts make the names (sc
 | line:of:CALLER, line:tag:TAG, line:image:IMAGE | requests in line, by rank | while not empty |
 | line:time, line:ranks | the line's virtual time; a counter | for ever |
 | caller:CALLER | virtual time of a caller that left the line | ten minutes |
+| gang:GANG | a gang's members, its size, when it began to gather | until it is whole or over, then an hour |
+| gangs | gangs that gather, by when they began | for ever |
+| line:gang:GANG | a gang's requests in line, by rank | while not empty |
 | wake:WAKER | requests of one worker to look at again | a minute |
 | chores | one entry that changes whenever a pod needs tending or targets changed | for ever |
 | expired_at, expiry_paused | when `expire` last ran; the pause after an outage | an hour; a minute |
@@ -39,7 +42,7 @@ NAME = re.compile(r"[A-Za-z0-9._/-]{1,100}")
 
 PERMANENT = frozenset(
     "generation targets names pod pods fresh exact same tag keep open standby soon lease expiry quiet deadlines "
-    "arrivals line chores".split()
+    "arrivals line gang gangs chores".split()
 )
 """First words of keys that may live without a TTL: state, not leftovers."""
 

@@ -1,5 +1,6 @@
 """The pool's index on Redis: one method per script of scripts/, nothing kept in memory but where a reader stands."""
 
+import json
 from typing import Literal, Self, cast
 
 from emberpool.pool.index.caller import ScriptCaller
@@ -63,6 +64,8 @@ class RedisIndex:
 
     async def claim(self, request: ClaimRequest) -> ClaimReply:
         """See PoolIndex.claim."""
+        if request.gang is not None and request.request_id not in request.gang.members:
+            raise InvalidInput("gang", f"{request.request_id!r} is no member of it")
         for field, value in (("tag", request.tag), ("fingerprint", request.fingerprint)):
             if ":" in value:
                 raise InvalidInput(field, "must not hold a colon")
@@ -81,6 +84,8 @@ class RedisIndex:
             milliseconds(request.call_limit_s),
             request.waker,
             request.new_pod,
+            request.gang.id if request.gang else "",
+            json.dumps(request.gang.members) if request.gang else "[]",
         )
         return claim_reply(reply)
 

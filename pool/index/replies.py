@@ -62,7 +62,7 @@ _CLAIM: Mapping[str, Callable[[Sequence[str]], ClaimReply]] = {
     "wait": lambda r: Wait(left_s=int(r[1]) / 1000, drain=PodName(r[2]) if r[2] else None),
     "lost": lambda r: Lost(reason=r[1]),
     "closed": lambda _: Closed(),
-    "expired": lambda _: Expired(),
+    "expired": lambda r: Expired(reason=r[1]),
     "mismatch": lambda _: Mismatch(),
     "rebuilding": lambda _: Rebuilding(),
 }

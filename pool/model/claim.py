@@ -63,6 +63,26 @@ class ClaimSpec(Frozen):
     """Higher goes first within one caller."""
 
 
+MOST_MEMBERS = 32
+"""Members of one gang: one script looks at all of them."""
+
+
+class Gang(Frozen):
+    """Requests that are served all at once or not at all."""
+
+    id: str
+    members: tuple[RequestId, ...] = Field(min_length=1, max_length=MOST_MEMBERS)
+    """Request ids by rank."""
+    peers: bool = False
+    """Whether its pods must reach each other: refused where the profile's `gang_peers` does not promise it."""
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if len(set(self.members)) != len(self.members):
+            raise ValueError("members: every member needs a request id of its own")
+        return self
+
+
 class SandboxRef(Frozen):
     """Names a sandbox in every activity: no secret, no address, safe in history and in headers."""
 
@@ -73,6 +93,8 @@ class SandboxRef(Frozen):
     """Known after the first answer. A ref with an epoch and no lease is SandboxLost, never a new pod."""
     first_scheduled: datetime | None = None
     """When the sandbox's first activity was scheduled: the start of TTFC."""
+    gang: Gang | None = None
+    """The gang that this sandbox is one of."""
 
 
 class PodAddress(Frozen):
@@ -149,6 +171,8 @@ class Expired(Frozen):
     """The claim's deadline passed in line; the request has left it."""
 
     kind: Literal["expired"] = "expired"
+    reason: str = ""
+    """Empty for the deadline; `gang_over_ceiling` if the pool is too small for the gang."""
 
 
 class Mismatch(Frozen):

@@ -69,6 +69,8 @@ class Profile(Strict):
     limits: Limits = Limits()
     min_warm: int = Field(default=1, ge=0)
     """Pods kept warm and free, so long as the ceiling allows."""
+    standby: int = Field(default=0, ge=0)
+    """Pods kept standing by besides, ready but with a tiny share, so long as the ceiling allows."""
     max_pods: int = Field(default=4, ge=0)
     """Ceiling until a budget signal says otherwise; counts starting and dying pods too."""
     keep_alive_s: float = Field(default=300.0, ge=0)
@@ -77,6 +79,8 @@ class Profile(Strict):
     """Leases after which a pod is rotated out."""
     isolation: Isolation = Isolation.BUBBLEWRAP
     network: Network = Network.NONE
+    gang_peers: bool = False
+    """Whether pods of one gang may reach each other. Local pods have no network in common."""
     warm_up: tuple[str, ...] = ()
     """Command run once in a new pod before it counts as ready."""
 
@@ -92,6 +96,16 @@ class Profile(Strict):
         if self.min_warm > self.max_pods:
             raise ValueError(
                 f"min_warm ({self.min_warm}) is above max_pods ({self.max_pods}): lower one or raise the other"
+            )
+        if self.min_warm + self.standby > self.max_pods:
+            raise ValueError(
+                f"standby ({self.standby}) and min_warm ({self.min_warm}) together are above max_pods "
+                f"({self.max_pods}): lower one or raise the ceiling"
+            )
+        if self.gang_peers and self.provider is ProviderKind.LOCAL:
+            raise ValueError(
+                "gang_peers is refused for local pods: each has its own loopback only and no network in common; "
+                "leave it out (gangs without peers work), or use provider 'kubernetes'"
             )
         for name, root in self.images.items():
             if not Path(root).is_absolute():

@@ -17,12 +17,16 @@ class Plan(Frozen):
 
     create: int = 0
     """Pods to create for the warm target."""
+    standby: int = 0
+    """Pods to create that stand by."""
     retire: int = 0
     """Idle pods too many: `retire_idle` names them."""
 
 
-def plan_pool(counts: PoolCounts, min_warm: int | None = None, batch: int = BATCH) -> Plan:
-    """Keep `min_warm` pods free (default: the index's own target), never above the ceiling.
+def plan_pool(counts: PoolCounts, min_warm: int | None = None, batch: int = BATCH, standby: int = 0) -> Plan:
+    """Keep `min_warm` pods free (default: the index's own target) and `standby` more standing by, under the ceiling.
+
+    More standby pods than that count as free ones. The warm target goes first where places are short.
 
     A used idle pod serves its last caller only, so it counts as free only where no place is left to add a fresh one:
     it is then the pod that room is made with. While requests stand in line, places are theirs and nothing is created.
@@ -41,10 +45,14 @@ def plan_pool(counts: PoolCounts, min_warm: int | None = None, batch: int = BATC
     if counts.waiting:
         return Plan()
     # Pods that start are as good as free, though some are reserved: the claims that took them say so by and by.
-    coming = _in(counts, PodState.STARTING) + _in(counts, PodState.STANDBY)
+    standing = _in(counts, PodState.STANDBY)
+    coming = _in(counts, PodState.STARTING) + max(0, standing - standby)
     missing = wanted - counts.idle_fresh - coming
     places = counts.ceiling - total
-    return Plan(create=max(0, min(missing, places, batch)))
+    create = max(0, min(missing, places, batch))
+    # Starting pods that the warm target does not need may be standby ones: they are on their way too.
+    lacking = standby - standing - min(_in(counts, PodState.STARTING), max(0, -missing))
+    return Plan(create=create, standby=max(0, min(lacking, places - create, batch - create)))
 
 
 def _in(counts: PoolCounts, state: PodState) -> int:

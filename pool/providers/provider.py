@@ -14,8 +14,11 @@ class Provider(Protocol):
     @property
     def profile(self) -> Profile: ...
 
-    async def create(self, name: PodName, image: str) -> None:
+    async def create(self, name: PodName, image: str, standby: bool = False) -> None:
         """Ask for a pod. Idempotent by name; returns before it is ready.
+
+        `standby` asks for one that holds a tiny share and serves nobody until it is promoted; a provider that has none
+        such makes a usual pod, and emberd's state says which it is.
 
         Raises:
             PoolUnavailable: the provider cannot be reached.
@@ -27,6 +30,30 @@ class Provider(Protocol):
         """Wait until the pod is READY or FAILED and return its facts; PENDING if the time is over.
 
         A name that does not exist is FAILED with reason `gone`.
+        """
+        ...
+
+    async def promote(self, name: PodName) -> str:
+        """Give a ready standby pod its full share, and return when its emberd serves leases. Idempotent.
+
+        Returns "", or why this pod cannot be promoted: the caller then replaces it.
+
+        Raises:
+            PoolUnavailable: the provider cannot be reached; ask again.
+        """
+        ...
+
+    async def swap(self, name: PodName, image: str, epoch: int) -> str:
+        """Replace the image of a ready pod that nobody holds; what emberd told of its tag and its name stay.
+
+        `epoch` is the one that the index gave to this swap, above every other that the pod has had: it tells a late
+        call from the one that is meant. Idempotent. `list` and `wait_ready` name the new image afterwards.
+
+        Returns "", or why it cannot be done in this pod, which then has its old image or is not ready: the caller
+        replaces it.
+
+        Raises:
+            PoolUnavailable: the provider cannot be reached; ask again.
         """
         ...
 

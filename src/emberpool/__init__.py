@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from emberpool.worker.remote.session import RemoteSandbox as RemoteSandbox
     from emberpool.worker.remote.tool import ToolClient as ToolClient
     from emberpool.worker.settings import Settings as Settings
+    from emberpool.workflows.group import SandboxGroup as SandboxGroup
     from emberpool.workflows.sandbox import Sandbox as Sandbox
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Outcome",
     "RemoteSandbox",
     "Sandbox",
+    "SandboxGroup",
     "Settings",
     "ToolClient",
 ]
@@ -34,6 +36,7 @@ _HOME = {
     "EmberpoolPlugin": "emberpool.worker.plugin",
     "RemoteSandbox": "emberpool.worker.remote.session",
     "Sandbox": "emberpool.workflows.sandbox",
+    "SandboxGroup": "emberpool.workflows.group",
     "Settings": "emberpool.worker.settings",
     "ToolClient": "emberpool.worker.remote.tool",
 }

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fixtures.index_checks import Snapshot, assert_sound, snapshot
-from fixtures.pods import PROVED, UNPROVED, ready, request, tag_of
+from fixtures.pods import PROVED, UNPROVED, gang_of, ready, request, tag_of
 from fixtures.redis import assert_keys_end, build
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,7 +28,8 @@ Step = tuple[str, int, int]
 STEPS = st.tuples(
     st.sampled_from(
         "claim claim claim claim claim claim release release recycle recycle recycle begin begin finish finish spoil "
-        "ready ready ready ready standby gone gone fail contact drain warm warm targets expire retire end".split()
+        "ready ready ready ready standby gone gone fail contact drain warm warm targets expire retire end "
+        "gang gang gang ungang".split()
     ),
     st.integers(0, 9),
     st.integers(0, 9),
@@ -40,7 +41,7 @@ class Play:
 
     def __init__(self, index: RedisIndex) -> None:
         self.index = index
-        self.lives = [0] * 10
+        self.lives, self.gangs = [0] * 10, [0] * 3
         self.epochs: dict[str, int] = {}
         self.recycles: dict[PodName, int] = {}
         self.version, self.made = 1, 0
@@ -85,6 +86,26 @@ class Play:
     async def do_release(self, one: int, _: int) -> None:
         await self.index.release(RequestId(self.name(one)))
         self.lives[one] += 1
+
+    async def do_gang(self, one: int, two: int) -> None:
+        which = one % 3
+        gang = gang_of(f"g{which}-{self.gangs[which]}", 1 + which * 2)
+        member = gang.members[two % len(gang.members)]
+        wait = 0.0 if two == 9 else 60.0
+        reply = await self.index.claim(request(member, CALLERS[which], gang=gang, wait_timeout_s=wait))
+        if isinstance(reply, Claimed):
+            self.epochs[member] = reply.epoch
+            leases = (await snapshot(self.index)).leases
+            assert all(leases[name]["gathering"] == "" for name in gang.members), "claimed before it was whole"
+        if isinstance(reply, Lost | Expired):
+            self.gangs[which] += 1
+
+    async def do_ungang(self, one: int, two: int) -> None:
+        which = one % 3
+        gang = gang_of(f"g{which}-{self.gangs[which]}", 1 + which * 2)
+        for member in gang.members[: 1 + two]:
+            await self.index.release(member)
+        self.gangs[which] += 1
 
     async def do_end(self, one: int, _: int) -> None:
         await self.index.end_call(RequestId(self.name(one)), self.epochs.get(self.name(one), 0))

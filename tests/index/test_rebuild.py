@@ -8,7 +8,7 @@ from fixtures.redis import build, keys_of
 
 from emberpool.pool.index.contract import RebuiltPod
 from emberpool.pool.index.redis_index import RedisIndex
-from emberpool.pool.model.claim import Claimed, Closed, Lost, Provision, Rebuilding, Wait
+from emberpool.pool.model.claim import Claimed, Closed, Lost, Promote, Provision, Rebuilding, Wait
 from emberpool.pool.model.errors import IndexRebuilding
 from emberpool.pool.model.ids import BootId, PodName, PodUid, RequestId
 from emberpool.pool.model.state import PodState
@@ -187,3 +187,12 @@ async def test_pools_do_not_meet(index: RedisIndex) -> None:
 async def used_up(index: RedisIndex) -> None:
     """Nothing is there to be taken."""
     assert isinstance(await index.claim(request("r1")), Provision)
+
+
+async def test_standby_pods_stand_by_again(index: RedisIndex) -> None:
+    """A pod whose emberd says that it stands by is promoted before it is let, not let as it is."""
+    await lose(index)
+    await rebuilt(index, told("p1", "clean").model_copy(update={"standby": True}))
+    assert (await index.counts()).by_state[PodState.STANDBY] == 1
+    await index.set_targets(1, 1, 0)
+    assert await index.claim(request("r1")) == Promote(pod=PodName("p1"))

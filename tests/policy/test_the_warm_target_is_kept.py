@@ -80,3 +80,22 @@ def test_no_plan_breaks_the_ceiling(ceiling: int, min_warm: int, waiting: int, s
     assert not (plan.create and plan.retire)
     assert plan.create == 0 or total + plan.create <= ceiling
     assert plan.retire <= states.get("idle", 0) + states.get("standby", 0)
+
+
+def test_standby_pods_are_kept_besides() -> None:
+    """What stands by does not count for the warm target, nor the other way round; the ceiling holds for both."""
+    assert plan_pool(counts(), standby=2) == Plan(create=2, standby=2)
+    assert plan_pool(counts(idle_fresh=2, idle=2, standby=1), standby=2) == Plan(standby=1)
+    assert plan_pool(counts(standby=2), standby=2) == Plan(create=2)
+    assert plan_pool(counts(ceiling=3), standby=2) == Plan(create=2, standby=1)
+    assert plan_pool(counts(ceiling=0, min_warm=0), standby=2) == Plan()
+
+
+def test_a_standby_pod_that_starts_counts() -> None:
+    """A starting pod that the warm target does not need is on its way to stand by."""
+    assert plan_pool(counts(min_warm=1, idle_fresh=1, idle=1, starting=1), standby=1) == Plan()
+
+
+def test_nothing_is_set_standing_by_while_requests_wait() -> None:
+    """Places are those of who stands in line."""
+    assert plan_pool(counts(waiting=1), standby=2) == Plan()

@@ -118,3 +118,29 @@ async def test_an_unknown_image_is_refused(pod_site: PodSite) -> None:
         await pod_site.provider.create(new_name(), "no-such-image")
     assert error.value.field == "image"
     assert await pod_site.provider.list() == []
+
+
+async def test_a_standby_pod_serves_nobody_before_it_is_promoted(pod_site: PodSite) -> None:
+    """Its emberd says that it stands by and refuses a lease; once promoted, twice over, it is a pod like any other."""
+    name, provider = new_name(), pod_site.provider
+    await provider.create(name, "", standby=True)
+    ready = await provider.wait_ready(name, 30)
+    assert ready.phase is Phase.READY, ready
+    assert (await pod_site.emberd_state(name)).standby
+    assert await pod_site.word_of_a_lease(name) == "standing_by"
+    assert [await provider.promote(name), await provider.promote(name)] == ["", ""]
+    assert not (await pod_site.emberd_state(name)).standby
+    assert (await provider.wait_ready(name, 30)).phase is Phase.READY
+    assert await pod_site.word_of_a_lease(name) == ""
+
+
+async def test_a_swap_in_vain_says_why(pod_site: PodSite) -> None:
+    """An image that the pod cannot get, and a pod that is not there: a reason, and the pod is as it was."""
+    name, provider = new_name(), pod_site.provider
+    await provider.create(name, "")
+    ready = await provider.wait_ready(name, 30)
+    assert await provider.swap(name, "no-such-image", 1)
+    assert await provider.wait_ready(name, 30) == ready
+    assert await pod_site.word_of_a_lease(name) == ""
+    assert await provider.swap(new_name(), "base", 1)
+    assert await provider.promote(new_name())

@@ -1,10 +1,9 @@
 """A profile's images, warm-up, limits and isolation reach the pod, and what cannot be had is refused by name."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from fixtures.images import make_image
 from fixtures.local import Jobs, MakeProvider, SupervisorProcess, new_name, new_pod
 from fixtures.processes import gone
 
@@ -20,12 +19,7 @@ def image(supervisor: SupervisorProcess) -> Path:
     root = supervisor.root / "image"
     if root.exists():
         return root
-    for program in ("/bin/sh", "/bin/cat"):
-        libraries = [word for word in subprocess.check_output(["ldd", program], text=True).split() if word[0] == "/"]
-        for source in [program, *libraries]:
-            (root / source[1:]).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, root / source[1:])
-    (root / "marker").write_text("of the image\n")
+    make_image(root, "of the image")
     (root / "private").mkdir(mode=0o700)
     (root / "private" / "key").write_text("of root\n")
     (root / "private" / "key").chmod(0o600)

@@ -50,8 +50,8 @@ def test_a_python_outside_usr_is_bound_where_it_is() -> None:
 def test_an_image_replaces_the_rooms_root_and_not_emberds() -> None:
     """emberd goes on with the host's programs; the room is an overlay of the image."""
     view = root_view(MERGED, OWN, "/e", "/etc2", "/image")
-    assert view.room_root == {"overlay": "/ember/image"}
-    assert {"/usr", "/ember/image", OWN.prefix} <= {bind["target"] for bind in view.binds}
+    assert view.room_root == {"overlay": "/ember/images/0"}
+    assert {"/usr", "/ember/images/0", OWN.prefix} <= {bind["target"] for bind in view.binds}
 
 
 def test_inner_binds_come_after_outer_ones() -> None:

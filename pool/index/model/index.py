@@ -81,6 +81,8 @@ class ModelIndex:
 
     async def claim(self, request: ClaimRequest) -> ClaimReply:
         """See PoolIndex.claim."""
+        if request.gang is not None and request.request_id not in request.gang.members:
+            raise InvalidInput("gang", f"{request.request_id!r} is no member of it")
         for field, value in (("tag", request.tag), ("fingerprint", request.fingerprint)):
             if ":" in value:
                 raise InvalidInput(field, "must not hold a colon")
@@ -110,6 +112,11 @@ class ModelIndex:
             return NothingHeld()
         if lease.state == "closed":
             return self._released_before(lease)
+        if lease.gathering:
+            held = lease.state == "leased"
+            self._ladder.end_gang(lease.gang, "closed", "released")
+            self._ladder.serve_line()
+            return self._released(lease) if held else NothingHeld()
         if lease.state == "leased":
             self.memory.soil(lease.pod, "released")
             lease.closed_epoch = self.memory.pods[lease.pod].epoch
@@ -214,7 +221,7 @@ class ModelIndex:
             return
         self.memory.drop_pod(name)
         if pod.lease in self.memory.leases:
-            self._ladder.end(pod.lease, "lost", reason)
+            self._ladder.holder_lost(pod.lease, reason)
         if pod.reserved:
             self._ladder.stand_again(pod.reserved)
         self._ladder.serve_line()

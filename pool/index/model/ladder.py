@@ -5,7 +5,7 @@ from typing import Any
 from emberpool.pool.index.contract import BecameIdle, FreedReply, HandedTo, MustDrain
 from emberpool.pool.index.model.line import Line
 from emberpool.pool.index.model.memory import Memory
-from emberpool.pool.index.model.records import Lease, LeaseState, Pod
+from emberpool.pool.index.model.records import GangRecord, Lease, LeaseState, Pod, Shelf
 from emberpool.pool.model.claim import Source
 from emberpool.pool.model.ids import RequestId
 from emberpool.pool.model.state import PodState, may_serve
@@ -54,6 +54,55 @@ class Ladder:
         lease.state, lease.pod, lease.epoch, lease.source = "leased", name, pod.epoch, source
         lease.answers, lease.running, lease.busy_until = 0, 0, 0
         memory.set_expiry(request_id)
+        if lease.gathering:
+            self._whole(memory.gangs[lease.gang])
+
+    def _whole(self, gang: GangRecord) -> None:
+        """If every member has its pod now, all learn of it at once."""
+        memory = self._memory
+        members = {name: memory.leases.get(name) for name in gang.members}
+        if any(lease is None or lease.state != "leased" for lease in members.values()):
+            return
+        for name, lease in members.items():
+            if lease is not None:
+                lease.gathering = False
+                memory.set_expiry(name)
+                memory.wake(name)
+                memory.keep_for(f"gang:{lease.gang}", memory.limits.tombstone_ms)
+
+    def holder_lost(self, request_id: str, reason: str) -> None:
+        """Whoever held a pod that broke has lost it; one whose gang still gathers has not begun: it gets another."""
+        if self._memory.leases[request_id].gathering:
+            self._memory.expiry.discard(request_id)
+            self.stand_again(request_id)
+        else:
+            self.end(request_id, "lost", reason)
+
+    def end_gang(self, name: str, state: LeaseState, reason: str) -> None:
+        """End every member of a gang that is not whole, and free all that they have gathered; first who waits."""
+        memory = self._memory
+        for standing in ("waiting", "reserved", "leased"):
+            for member in memory.gangs[name].members:
+                lease = memory.leases.get(member)
+                if lease is None or lease.state != standing or not lease.gathering:
+                    continue
+                if standing == "leased":
+                    memory.soil(lease.pod, reason)
+                    lease.closed_epoch = memory.pods[lease.pod].epoch
+                elif standing == "reserved":
+                    self.free_reservation(member)
+                lease.gathering = False
+                self.end(member, state, reason)
+                memory.wake(member)
+        memory.keep_for(f"gang:{name}", memory.limits.tombstone_ms)
+
+    def _end_misfit(self, lease: Lease) -> bool:
+        """End a gang that the ceiling can never hold, rather than let everybody wait behind it."""
+        ceiling = self._memory.ceiling
+        if not lease.gathering or ceiling == 0 or len(self._memory.gangs[lease.gang].members) <= ceiling:
+            return False
+        self.end_gang(lease.gang, "expired", "gang_over_ceiling")
+        return True
 
     def give(self, request_id: str, name: str) -> HandedTo:
         """The pod that was reserved for the request is ready."""
@@ -107,9 +156,13 @@ class Ladder:
     def take(self, request_id: str) -> bool:
         """True if the request is leased or reserved now. A newcomer never takes what those who wait could use."""
         lease = self._memory.leases[request_id]
+        if self._end_misfit(lease) or not self._line.servable(request_id):
+            return False
         head = self._line.first()
-        first = head is None or head == request_id
-        own = first or self._line.in_share(lease.caller)
+        same_gang = head is not None and lease.gang != "" and self._memory.leases[head].gang == lease.gang
+        first = head is None or head == request_id or same_gang
+        member = None if first else self._line.gatherer()
+        own = first or (self._line.in_share(lease.caller) and not (member and member.tag == lease.tag))
         unused = first or self._line.rivals_of(request_id) == 0
         return (
             (own and self._take_same(request_id, lease))
@@ -145,7 +198,9 @@ class Ladder:
         name = self._memory.shelf("tag", lease.tag).first()
         if name is None:
             return False
-        self._reserve(request_id, name, Source.SWAP, timed=False, state=PodState.SWAPPING)
+        # A new epoch, so that emberd can tell this swap from one that comes late.
+        epoch = self._memory.pods[name].epoch + 1
+        self._reserve(request_id, name, Source.SWAP, timed=False, state=PodState.SWAPPING, epoch=epoch)
         return True
 
     def _take_place(self, request_id: str, lease: Lease) -> bool:
@@ -171,9 +226,12 @@ class Ladder:
         """Serve from the head for as long as there is something to serve with, a batch at most."""
         for _ in range(self._memory.limits.batch):
             request_id = self._line.first()
-            if request_id is None or not self.take(request_id):
+            if request_id is None:
                 return
-            self._memory.wake(request_id)
+            if self.take(request_id):
+                self._memory.wake(request_id)
+            elif self._memory.leases[request_id].state != "expired":
+                return
 
     def places_needed(self) -> int:
         """Requests in line against the places that they will get anyway."""
@@ -184,19 +242,20 @@ class Ladder:
         """Drain the idle pod that is worth least, never one of `tag`, if the line needs its place; its name, or ""."""
         if self.places_needed() <= 0:
             return ""
-        used, fresh = self._first_resident("keep", tag), self._first_resident("fresh", "")
+        used, fresh = self._first_resident(("keep",), tag), self._first_resident(("fresh",), "")
         pods = self._memory.pods
         if used and fresh:
             fresh_until = pods[fresh].since + self._memory.limits.fresh_keep_ms
             name = fresh if fresh_until < pods[used].keep_until else used
         else:
-            name = used or fresh
+            # A standby pod of an image that nobody waits for holds little, but it holds a place.
+            name = used or fresh or self._first_resident(("pods", PodState.STANDBY), "")
         if name:
             self._memory.change(name, PodState.DRAINING, reason="place_needed")
         return name
 
-    def _first_resident(self, shelf: str, tag: str) -> str:
-        for name in self._memory.shelf(shelf).head(self._memory.limits.look):
+    def _first_resident(self, shelf: Shelf, tag: str) -> str:
+        for name in self._memory.shelf(*shelf).head(self._memory.limits.look):
             pod = self._memory.pods[name]
             if self._memory.now - pod.since >= self._memory.limits.residency_ms and (tag == "" or pod.tag != tag):
                 return name
@@ -209,7 +268,7 @@ class Ladder:
         if pod.state is PodState.LEASED:
             self._memory.soil(name, reason)
             if holder in self._memory.leases:
-                self.end(holder, "lost", reason)
+                self.holder_lost(holder, reason)
         elif waiter:
             self._memory.change(name, reserved="", maker="")
         if pod.state is not PodState.DRAINING:

@@ -1,5 +1,7 @@
 """The line: fair between callers by the grants that each has had; within one, first come first served, by priority."""
 
+from collections.abc import Sequence
+
 from emberpool.pool.index.model.memory import Memory
 from emberpool.pool.index.model.ordered import Ordered
 from emberpool.pool.index.model.records import Lease
@@ -17,17 +19,22 @@ class Line:
         """Callers that wait, by virtual time."""
         self.arrivals = Ordered()
         """Requests that wait, by when they came."""
+        self.gathering = Ordered()
+        """Gangs that lack pods and have begun to gather, by when they began."""
         self._by_rank: dict[tuple[str, str], Ordered] = {}
 
     def clear(self) -> None:
         """Nobody waits."""
-        self.callers, self.arrivals, self._by_rank = Ordered(), Ordered(), {}
+        self.callers, self.arrivals, self.gathering, self._by_rank = Ordered(), Ordered(), Ordered(), {}
 
     def __len__(self) -> int:
         return len(self.arrivals)
 
     def first(self) -> str | None:
         """The request whose turn it is."""
+        gang = self.gathering.first()
+        if gang is not None:
+            return self._those("gang", gang).first()
         caller = self.callers.first()
         return None if caller is None else self._those("of", caller).first()
 
@@ -39,7 +46,31 @@ class Line:
     def in_share(self, caller: str) -> bool:
         """Whether a caller may take its own pods past the others."""
         first = self.callers.lowest()
-        return first is None or self._time_of(caller) - first <= self._memory.limits.lead
+        if first is None or self._time_of(caller) - first <= self._memory.limits.lead:
+            return True
+        member = self.gatherer()
+        return member is not None and member.caller == caller
+
+    def gatherer(self) -> Lease | None:
+        """The first member of the gang that gathers, if one does."""
+        head = self.first() if self.gathering.first() is not None else None
+        return None if head is None else self._memory.leases[head]
+
+    def servable(self, request_id: str) -> bool:
+        """Whether the request may be served now: one of a gang only while that gang is the head, and then it begins."""
+        lease = self._memory.leases[request_id]
+        gang = self._memory.gangs.get(lease.gang)
+        if gang is None:
+            return True
+        if (gathers := self.gathering.first()) is not None:
+            return gathers == lease.gang
+        head = self.first()
+        if head is None or self._memory.leases[head].gang != lease.gang or len(gang.members) > self._memory.ceiling:
+            return False
+        self._memory.ranks += 1
+        gang.begun = self._memory.ranks
+        self.gathering.add(lease.gang, gang.begun)
+        return True
 
     def charge(self, caller: str) -> None:
         """A grant costs its caller one step, but only while somebody waits."""
@@ -61,6 +92,9 @@ class Line:
             self.callers.add(lease.caller, self._time_of(lease.caller))
         for which in _groups(lease):
             self._by_rank.setdefault(which, Ordered()).add(request_id, lease.rank)
+        gang = self._memory.gangs.get(lease.gang)
+        if gang is not None and gang.begun:
+            self.gathering.add(lease.gang, gang.begun)
         self.arrivals.add(request_id, lease.arrival)
         self._memory.deadlines.add(request_id, lease.deadline)
         lease.state, lease.pod, lease.queued = "waiting", "", True
@@ -75,6 +109,8 @@ class Line:
             self._by_rank[which].discard(request_id)
             if not self._by_rank[which]:
                 del self._by_rank[which]
+        if lease.gang and not self._those("gang", lease.gang):
+            self.gathering.discard(lease.gang)
         self.arrivals.discard(request_id)
         self._memory.deadlines.discard(request_id)
         if not self._those("of", lease.caller):
@@ -92,21 +128,24 @@ class Line:
         asking = self._those("image", image)
         if not asking:
             return None
-        for caller in self.callers.head(self._memory.limits.look):
-            request_id = self._those("of", caller).first()
-            if request_id is not None and self._memory.leases[request_id].image == image:
-                return request_id
-        return asking.first()
+        callers = self.callers.head(self._memory.limits.look)
+        heads = [self.first(), *(self._those("of", caller).first() for caller in callers)]
+        found = self._first_servable([head for head in heads if head is not None], image)
+        return found or self._first_servable(asking.head(self._memory.limits.look))
 
     def first_of_tag(self, tag: str, image: str) -> tuple[str | None, str | None]:
         """Who of the tag, within its caller's share, asks for this image; and, if nobody does, who for another one."""
         asking = self._those("tag", tag).head(self._memory.limits.look)
         if not asking or not self.in_share(self._memory.leases[asking[0]].caller):
             return None, None
-        for request_id in asking:
-            if self._memory.leases[request_id].image == image:
-                return request_id, None
-        return None, asking[0]
+        same = self._first_servable(asking, image)
+        return same, None if same else self._first_servable(asking)
+
+    def _first_servable(self, requests: Sequence[str], image: str | None = None) -> str | None:
+        for request_id in requests:
+            if image in (None, self._memory.leases[request_id].image) and self.servable(request_id):
+                return request_id
+        return None
 
     def _those(self, kind: str, which: str) -> Ordered:
         return self._by_rank.get((kind, which)) or Ordered()
@@ -123,4 +162,5 @@ class Line:
 
 
 def _groups(lease: Lease) -> tuple[tuple[str, str], ...]:
-    return ("of", lease.caller), ("tag", lease.tag), ("image", lease.image)
+    groups = ("of", lease.caller), ("tag", lease.tag), ("image", lease.image)
+    return (*groups, ("gang", lease.gang)) if lease.gang else groups

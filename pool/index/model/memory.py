@@ -6,7 +6,7 @@ from typing import Any
 
 from emberpool.pool.index.limits import IndexLimits
 from emberpool.pool.index.model.ordered import Ordered
-from emberpool.pool.index.model.records import Lease, LeaseState, Pod, Shelf, check_move
+from emberpool.pool.index.model.records import GangRecord, Lease, LeaseState, Pod, Shelf, check_move
 from emberpool.pool.model.state import PodState
 
 Clock = Callable[[], int]
@@ -34,6 +34,7 @@ class Memory:
     targets: Targets | None = None
     pods: dict[str, Pod] = field(default_factory=dict[str, Pod])
     leases: dict[str, Lease] = field(default_factory=dict[str, Lease])
+    gangs: dict[str, GangRecord] = field(default_factory=dict[str, GangRecord])
     shelves: dict[Shelf, Ordered] = field(default_factory=dict[Shelf, Ordered])
     expiry: Ordered = field(default_factory=Ordered)
     quiet: Ordered = field(default_factory=Ordered)
@@ -62,6 +63,7 @@ class Memory:
     def _forget(self, kind: str, name: str) -> None:
         kept: dict[str, dict[str, Any]] = {
             "lease": self.leases,
+            "gang": self.gangs,
             "caller": self.caller_times,
             "wake": self.wakes,
         }
@@ -141,7 +143,8 @@ class Memory:
         """It lives until the last call that runs has had its limit, and its hold after that."""
         lease = self.leases[request_id]
         busy = lease.busy_until if lease.running > 0 else 0
-        lease.expires = max(self.now, busy) + lease.hold_ms
+        gathering = lease.deadline if lease.gathering else 0
+        lease.expires = max(self.now, gathering, busy) + lease.hold_ms
         self.expiry.add(request_id, lease.expires)
 
     def close(self, request_id: str, state: LeaseState, reason: str) -> None:

@@ -23,7 +23,7 @@ def rebuild(memory: Memory, accounts: list[RebuiltPod]) -> None:
 
 def _purge(memory: Memory) -> None:
     memory.leases = {name: lease for name, lease in memory.leases.items() if f"lease:{name}" in memory.ends}
-    memory.pods, memory.shelves, memory.targets = {}, {}, None
+    memory.pods, memory.gangs, memory.shelves, memory.targets = {}, {}, {}, None
     memory.expiry, memory.quiet, memory.deadlines = Ordered(), Ordered(), Ordered()
     memory.line_time, memory.ranks, memory.caller_times = 0, 0, {}
     memory.expired_at, memory.expiry_paused = None, False
@@ -34,6 +34,8 @@ def _purge(memory: Memory) -> None:
 
 def _restore(memory: Memory, told: RebuiltPod) -> None:
     state = _STATES[told.state]
+    if state is PodState.IDLE and told.standby:
+        state = PodState.STANDBY
     # A lease that was released, or that another pod claims too, is not given back.
     if state is PodState.LEASED and (told.lease == "" or told.lease in memory.leases):
         state = PodState.DIRTY

@@ -112,6 +112,19 @@ class Lease:
     gap: int = 0
     closed_epoch: int = 0
     """Epoch at which it left its pod dirty."""
+    gang: str = ""
+    """Gang that it is one of."""
+    gathering: bool = False
+    """Not all of that gang have their pods yet."""
+
+
+@dataclass
+class GangRecord:
+    """One gang; its fields are those of the scripts' record."""
+
+    members: tuple[str, ...]
+    begun: int = 0
+    """When it began to gather, by the line's counter; 0: it has not."""
 
 
 def check_move(name: str, before: PodState, after: PodState) -> None:

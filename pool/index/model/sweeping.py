@@ -33,15 +33,26 @@ class Sweeping:
         memory = self._memory
         held = memory.expiry.up_to(memory.now, limit)
         for request_id in held:
-            memory.soil(memory.leases[request_id].pod, "hold_expired")
-            self._ladder.end(request_id, "lost", "hold_expired")
+            lease = memory.leases[request_id]
+            if lease.gathering:
+                self._ladder.end_gang(lease.gang, "expired", "deadline")
+            elif lease.state == "leased":
+                memory.soil(lease.pod, "hold_expired")
+                self._ladder.end(request_id, "lost", "hold_expired")
         waited = memory.deadlines.up_to(memory.now, limit - len(held))
         for request_id in waited:
-            if memory.leases[request_id].state == "reserved":
+            self._wait_ends(request_id)
+        return len(held) + len(waited)
+
+    def _wait_ends(self, request_id: str) -> None:
+        lease = self._memory.leases[request_id]
+        if lease.gathering:
+            self._ladder.end_gang(lease.gang, "expired", "deadline")
+        elif lease.state in ("reserved", "waiting"):
+            if lease.state == "reserved":
                 self._ladder.free_reservation(request_id)
             self._ladder.end(request_id, "expired", "deadline")
-            memory.wake(request_id)
-        return len(held) + len(waited)
+            self._memory.wake(request_id)
 
     def retire_idle(self, limit: int) -> list[PodName]:
         """See PoolIndex.retire_idle."""

@@ -3,8 +3,24 @@
 -- `line` holds the callers that wait, by their virtual time: the number of grants they have had, never behind the line's
 -- own time. `line:of:CALLER` holds one caller's requests by rank, `line:tag:TAG` and `line:image:IMAGE` the same requests
 -- by what could serve them, `arrivals` all of them by when they came.
+--
+-- A gang stands in it with every member as a request of its own, in `line:gang:GANG` too. It gathers pods only once it has
+-- come to the head; from then on, as long as it lacks pods, it stands in `gangs`, by when it began, and that is the head of
+-- the line whatever its caller is charged meanwhile: two gangs that each hold half of the pods cannot come about.
+
+local function gang_of(lease)
+  return lease.gang or ''
+end
+
+local function gathering_gang()
+  return call('ZRANGE', key('gangs'), 0, 0)[1]
+end
 
 local function line_first()
+  local gang = gathering_gang()
+  if gang then
+    return call('ZRANGE', key('line', 'gang', gang), 0, 0)[1]
+  end
   local caller = call('ZRANGE', key('line'), 0, 0)[1]
   return caller and call('ZRANGE', key('line', 'of', caller), 0, 0)[1]
 end
@@ -22,10 +38,20 @@ local function caller_time(caller)
   return math.max(number(call('GET', key('caller', caller))), number(call('GET', key('line', 'time'))))
 end
 
--- Whether a caller may take its own pods past the others: it is at most `lead` grants ahead of who waits longest.
+-- The first member of the gang that gathers, if one does.
+local function gatherer()
+  return gathering_gang() and lease_of(line_first())
+end
+
+-- Whether a caller may take its own pods past the others: it is at most `lead` grants ahead of who waits longest, or its
+-- gang is gathering.
 local function in_share(caller)
   local first = line_time()
-  return not first or caller_time(caller) - first <= limits.lead
+  if not first or caller_time(caller) - first <= limits.lead then
+    return true
+  end
+  local member = gatherer()
+  return member and member.caller == caller
 end
 
 -- A grant costs its caller one step of virtual time, but only while somebody waits.
@@ -58,6 +84,14 @@ local function line_enter(id, lease)
   call('ZADD', key('line', 'of', lease.caller), rank, id)
   call('ZADD', key('line', 'tag', lease.tag), rank, id)
   call('ZADD', key('line', 'image', lease.image), rank, id)
+  local gang = gang_of(lease)
+  if gang ~= '' then
+    call('ZADD', key('line', 'gang', gang), rank, id)
+    local begun = call('HGET', key('gang', gang), 'begun')
+    if begun and begun ~= '' then
+      call('ZADD', key('gangs'), begun, gang)
+    end
+  end
   call('ZADD', key('arrivals'), text(lease.arrival), id)
   call('ZADD', key('deadlines'), text(lease.deadline), id)
   lease.state, lease.pod, lease.queued = 'waiting', '', '1'
@@ -74,6 +108,13 @@ local function line_leave(id, lease)
   call('ZREM', own, id)
   call('ZREM', key('line', 'tag', lease.tag), id)
   call('ZREM', key('line', 'image', lease.image), id)
+  local gang = gang_of(lease)
+  if gang ~= '' then
+    call('ZREM', key('line', 'gang', gang), id)
+    if call('EXISTS', key('line', 'gang', gang)) == 0 then
+      call('ZREM', key('gangs'), gang)
+    end
+  end
   call('ZREM', key('arrivals'), id)
   call('ZREM', key('deadlines'), id)
   if call('ZCARD', own) == 0 then
@@ -85,6 +126,38 @@ local function line_leave(id, lease)
   end
 end
 
+-- Whether the line may serve this request now: one of a gang only while that gang is the head, and then it begins to
+-- gather. A gang that is larger than the ceiling never does.
+local function servable(lease)
+  local gang = gang_of(lease)
+  local size = gang ~= '' and call('HGET', key('gang', gang), 'size')
+  if not size then
+    return true
+  end
+  local gathers = gathering_gang()
+  if gathers then
+    return gathers == gang
+  end
+  local head = line_first()
+  if not head or gang_of(lease_of(head)) ~= gang or number(size) > targets().ceiling then
+    return false
+  end
+  local begun = text(call('INCR', key('line', 'ranks')))
+  call('HSET', key('gang', gang), 'begun', begun)
+  call('ZADD', key('gangs'), begun, gang)
+  return true
+end
+
+-- The first of these requests that asks for the image (any, if none is given) and may be served.
+local function first_servable(ids, image)
+  for _, id in ipairs(ids) do
+    local lease = lease_of(id)
+    if (not image or lease.image == image) and servable(lease) then
+      return id
+    end
+  end
+end
+
 -- The waiter that a pod of this image, never used, should go to: in the line's order as far as `look` callers, after
 -- that the one that came first.
 local function line_first_of_image(image)
@@ -92,13 +165,11 @@ local function line_first_of_image(image)
   if call('ZCARD', of_image) == 0 then
     return nil
   end
+  local heads = {line_first()}
   for _, caller in ipairs(call('ZRANGE', key('line'), 0, limits.look - 1)) do
-    local id = call('ZRANGE', key('line', 'of', caller), 0, 0)[1]
-    if lease_of(id).image == image then
-      return id
-    end
+    heads[#heads + 1] = call('ZRANGE', key('line', 'of', caller), 0, 0)[1]
   end
-  return call('ZRANGE', of_image, 0, 0)[1]
+  return first_servable(heads, image) or first_servable(call('ZRANGE', of_image, 0, limits.look - 1))
 end
 
 -- The waiter of a tag, within its caller's share, that asks for this image; and, if there is none, one of another image.
@@ -107,10 +178,6 @@ local function line_first_of_tag(tag, image)
   if not ids[1] or not in_share(lease_of(ids[1]).caller) then
     return nil, nil
   end
-  for _, id in ipairs(ids) do
-    if lease_of(id).image == image then
-      return id, nil
-    end
-  end
-  return nil, ids[1]
+  local same = first_servable(ids, image)
+  return same, not same and first_servable(ids) or nil
 end

@@ -8,8 +8,10 @@ local function touch(id, lease)
 end
 
 -- Calls of one lease may overlap: it lives until the last of those that run has had its limit, and its hold after that.
+-- What a gang has gathered is held until its deadline: nobody can call on it before.
 local function set_expiry(id, lease)
-  lease.expires = math.max(now, lease.running > 0 and lease.busy_until or 0) + lease.hold_ms
+  local gathering = lease.gathering == '1' and lease.deadline or 0
+  lease.expires = math.max(now, gathering, lease.running > 0 and lease.busy_until or 0) + lease.hold_ms
   call('ZADD', key('expiry'), text(lease.expires), id)
 end
 
@@ -22,6 +24,30 @@ local function end_lease(id, lease, state, reason)
   lease.state, lease.reason = state, reason
   save('lease', id, lease)
   call('PEXPIRE', key('lease', id), limits.tombstone_ms)
+end
+
+local function gang_members(gang)
+  local members = call('HGET', key('gang', gang), 'members')
+  return members and cjson.decode(members) or {}
+end
+
+-- If every member of a gang has its pod now, all learn of it at once.
+local function gang_whole(gang)
+  local members = gang_members(gang)
+  for _, id in ipairs(members) do
+    local lease = lease_of(id)
+    if not lease or lease.state ~= 'leased' then
+      return
+    end
+  end
+  for _, id in ipairs(members) do
+    local lease = lease_of(id)
+    lease.gathering = ''
+    set_expiry(id, lease)
+    save('lease', id, lease)
+    wake(id, lease)
+  end
+  call('PEXPIRE', key('gang', gang), limits.tombstone_ms)
 end
 
 -- The pod is the request's, from now until its hold is over.
@@ -42,6 +68,9 @@ local function lease_pod(id, lease, name, pod, source)
   lease.running, lease.busy_until = 0, 0
   set_expiry(id, lease)
   save('lease', id, lease)
+  if lease.gathering == '1' then
+    gang_whole(lease.gang)
+  end
 end
 
 -- The pod will be the request's once it is ready; `edits` are the pod's, `timed` says whether this still counts as waiting.
@@ -84,6 +113,52 @@ end
 local function stand_again(id, lease)
   line_enter(id, lease)
   wake(id, lease)
+end
+
+-- Whoever held a pod that broke has lost it; but one whose gang still gathers has not begun, and gets another.
+local function holder_lost(id, lease, reason)
+  if lease.gathering == '1' then
+    call('ZREM', key('expiry'), id)
+    stand_again(id, lease)
+  else
+    end_lease(id, lease, 'lost', reason)
+  end
+end
+
+-- Ends every member of a gang that is not whole, and frees all that they have gathered: pods that were leased are reset
+-- like any other. First who waits, so that nothing is freed for one who is about to end.
+local function end_gang(gang, state, reason)
+  local members = gang_members(gang)
+  for _, standing in ipairs({'waiting', 'reserved', 'leased'}) do
+    for _, id in ipairs(members) do
+      local lease = lease_of(id)
+      if lease and lease.state == standing and lease.gathering == '1' then
+        if standing == 'leased' then
+          local pod = pod_of(lease.pod)
+          soil(lease.pod, pod, reason)
+          lease.closed_epoch = pod.epoch
+        elseif standing == 'reserved' then
+          free_reservation(id, lease)
+        end
+        lease.gathering = ''
+        end_lease(id, lease, state, reason)
+        wake(id, lease)
+      end
+    end
+  end
+  call('PEXPIRE', key('gang', gang), limits.tombstone_ms)
+end
+
+-- Ends a gang that the ceiling can never hold, rather than let everybody wait behind it. A ceiling of zero says nothing:
+-- the pool is paused, or its targets are not known yet.
+local function end_misfit(lease)
+  local ceiling = targets().ceiling
+  local gang = lease.gathering == '1' and lease.gang
+  if not gang or ceiling == 0 or number(call('HGET', key('gang', gang), 'size')) <= ceiling then
+    return false
+  end
+  end_gang(gang, 'expired', 'gang_over_ceiling')
+  return true
 end
 
 -- A name is used once: a pod made for this request before, or anything else of that name, is another pod.
@@ -143,7 +218,9 @@ local function take_other_image(id, lease)
   if not name then
     return false
   end
-  reserve_pod(id, lease, name, pod_of(name), 'swap', {state = 'swapping'}, false)
+  local pod = pod_of(name)
+  -- A new epoch, so that emberd can tell this swap from one that comes late.
+  reserve_pod(id, lease, name, pod, 'swap', {state = 'swapping', epoch = pod.epoch + 1}, false)
   return true
 end
 
@@ -161,9 +238,13 @@ end
 
 -- The ladder. True if the request is leased or reserved now; a newcomer never takes what who waits could use.
 local function take(id, lease)
-  local head = line_first()
-  local first = not head or head == id
-  local own = first or in_share(lease.caller)
+  if end_misfit(lease) or not servable(lease) then
+    return false
+  end
+  local head, gang = line_first(), gang_of(lease)
+  local first = not head or head == id or (gang ~= '' and gang_of(lease_of(head)) == gang)
+  local member = not first and gatherer()
+  local own = first or (in_share(lease.caller) and not (member and member.tag == lease.tag))
   local rivals = first and 0 or call('ZCARD', key('line', 'image', lease.image)) - (lease.queued == '1' and 1 or 0)
   return (own and take_same(id, lease))
     or (rivals == 0 and take_unused(id, lease))
@@ -175,10 +256,14 @@ end
 local function serve_line()
   for _ = 1, limits.batch do
     local id = line_first()
-    if not id or not take(id, lease_of(id)) then
+    local lease = id and lease_of(id)
+    if not lease then
+      return
+    elseif take(id, lease) then
+      wake(id, lease)
+    elseif lease.state ~= 'expired' then
       return
     end
-    wake(id, lease_of(id))
   end
 end
 
@@ -212,6 +297,10 @@ local function make_room(tag)
     name, pod = fresh_name, fresh
   end
   if not name then
+    -- A standby pod of an image that nobody waits for holds little, but it holds a place.
+    name, pod = first_resident('pods:standby', '')
+  end
+  if not name then
     return ''
   end
   change(name, pod, {state = 'draining', reason = 'place_needed'})
@@ -224,7 +313,7 @@ local function condemn(name, pod, reason)
     local id = pod.lease
     soil(name, pod, reason)
     if lease_of(id) then
-      end_lease(id, lease_of(id), 'lost', reason)
+      holder_lost(id, lease_of(id), reason)
     end
   elseif pod.reserved ~= '' then
     local id = pod.reserved

@@ -1,35 +1,84 @@
 -- Take, reserve or wait for a pod; the same request gets the same answer.
 -- KEYS[1]: generation. ARGV: 1 request id, 2 tag, 3 caller, 4 image, 5 fingerprint, 6 hold ms, 7 wait ms, 8 priority,
 --   9 holder (JSON), 10 epoch or '', 11 limit of the call, ms (0: no call begins),
---   12 waker or '', 13 name for a new pod.
+--   12 waker or '', 13 name for a new pod, 14 gang or '', 15 request ids of all of the gang, in order (JSON list).
 -- Replies: {'claimed', pod, uid, boot id, endpoint, epoch, tag, source, '1' if new, attestation (JSON) or ''},
 --   {'promote', pod}, {'swap', pod, image}, {'provision', pod, image}, {'wait', ms left, pod set draining or ''},
---   {'lost', reason}, {'closed'}, {'expired'}, {'mismatch'}, {'rebuilding'}.
+--   {'lost', reason}, {'closed'}, {'expired', '' or why it could never be served}, {'mismatch'}, {'rebuilding'}.
+-- The first claim of a gang puts every member in line at once. Until all have their pods, one that has it is told to wait.
 
 local id, tag, epoch = ARGV[1], ARGV[2], ARGV[10]
 local lease = lease_of(id)
 local asked_before = lease and true
 
+local function ended(lease)
+  if lease.state == 'closed' then
+    return {'closed'}
+  elseif lease.state == 'expired' then
+    return {'expired', lease.reason == 'deadline' and '' or lease.reason}
+  end
+  return {'lost', lease.reason}
+end
+
+local function new_lease(pod_name)
+  return {
+    state = 'waiting', queued = '', pod = '', epoch = 0, tag = tag, caller = ARGV[3], image = ARGV[4], fingerprint = ARGV[5],
+    hold_ms = number(ARGV[6]), priority = number(ARGV[8]), rank = next_rank(number(ARGV[8])), arrival = now,
+    deadline = now + number(ARGV[7]), holder = ARGV[9], detached = '', source = '', answers = 0, expires = 0,
+    reserved_at = 0, reason = '', tries = 0, spent = '', waker = ARGV[12], new_pod = pod_name,
+    limit_ms = number(ARGV[11]), running = 0, busy_until = 0, touched = now, gap = 0, closed_epoch = 0,
+    gang = ARGV[14], gathering = ARGV[14] ~= '' and '1' or '',
+  }
+end
+
+-- Stand in line together, all members or none; then the line is served. Members may be known already, if this index was
+-- rebuilt: pods that they opened came back to them. An answer only if the gang cannot be.
+local function form_gang()
+  local members = cjson.decode(ARGV[15])
+  for _, member in ipairs(members) do
+    local known_as = lease_of(member)
+    if known_as and known_as.tag ~= tag then
+      return known_as.state == 'closed' and {'closed'} or {'mismatch'}
+    elseif known_as and (known_as.state == 'closed' or known_as.state == 'expired' or known_as.state == 'lost') then
+      return ended(known_as)
+    end
+  end
+  call('DEL', key('gang', ARGV[14]))
+  call('HSET', key('gang', ARGV[14]), 'members', ARGV[15], 'size', text(#members), 'begun', '')
+  for place, member in ipairs(members) do
+    local record = lease_of(member)
+    if record then
+      record.gang = ARGV[14]
+      save('lease', member, record)
+    else
+      record = new_lease(member == id and ARGV[13] or ARGV[13] .. '-m' .. place)
+      known.lease[member] = record
+      line_enter(member, record)
+      touch(member, record)
+    end
+  end
+  serve_line()
+end
+
 if not lease then
   if epoch ~= '' then
     return {'lost', 'unknown'}
   end
-  lease = {
-    state = 'waiting', queued = '', pod = '', epoch = 0, tag = tag, caller = ARGV[3], image = ARGV[4], fingerprint = ARGV[5],
-    hold_ms = number(ARGV[6]), priority = number(ARGV[8]), rank = next_rank(number(ARGV[8])), arrival = now,
-    deadline = now + number(ARGV[7]), holder = ARGV[9], detached = '', source = '', answers = 0, expires = 0,
-    reserved_at = 0, reason = '', tries = 0, spent = '', waker = ARGV[12], new_pod = ARGV[13],
-    limit_ms = number(ARGV[11]), running = 0, busy_until = 0, touched = now, gap = 0, closed_epoch = 0,
-  }
-  known.lease[id] = lease
+  if ARGV[14] ~= '' then
+    local refusal = form_gang()
+    if refusal then
+      return refusal
+    end
+  else
+    known.lease[id] = new_lease(ARGV[13])
+  end
+  lease = lease_of(id)
 elseif lease.state == 'closed' and lease.tag == '' then
   return {'closed'}
 elseif lease.tag ~= tag then
   return {'mismatch'}
-elseif lease.state == 'closed' or lease.state == 'expired' then
-  return {lease.state}
-elseif lease.state == 'lost' then
-  return {'lost', lease.reason}
+elseif lease.state == 'closed' or lease.state == 'expired' or lease.state == 'lost' then
+  return ended(lease)
 else
   lease.waker = ARGV[12] ~= '' and ARGV[12] or lease.waker
   lease.new_pod = lease.queued == '1' and ARGV[13] or lease.new_pod
@@ -40,7 +89,16 @@ else
   end
 end
 
+local function wait(draining)
+  touch(id, lease)
+  save('lease', id, lease)
+  return {'wait', text(math.max(0, lease.deadline - now)), draining}
+end
+
 local function claimed()
+  if lease.gathering == '1' then
+    return wait('')
+  end
   local pod = pod_of(lease.pod)
   -- A wait in line asks too (limit 0), but only a call makes first contact with the pod.
   local call_begins = lease.limit_ms > 0
@@ -57,15 +115,14 @@ local function claimed()
   }
 end
 
-local function wait(draining)
-  touch(id, lease)
-  save('lease', id, lease)
-  return {'wait', text(math.max(0, lease.deadline - now)), draining}
-end
-
 local function expired()
-  end_lease(id, lease, 'expired', 'deadline')
-  return {'expired'}
+  if lease.gathering == '1' then
+    end_gang(lease.gang, 'expired', 'deadline')
+    serve_line()
+  else
+    end_lease(id, lease, 'expired', 'deadline')
+  end
+  return ended(lease)
 end
 
 local function reserved()
@@ -89,6 +146,9 @@ end
 if epoch ~= '' and (lease.state ~= 'leased' or number(epoch) ~= lease.epoch) then
   return {'lost', 'fenced'}
 end
+if lease.gathering == '1' and asked_before and now >= lease.deadline then
+  return expired()
+end
 if lease.state == 'leased' then
   return claimed()
 end
@@ -100,12 +160,18 @@ if lease.state == 'reserved' then
   -- The reset takes too long: on to the next step of the ladder.
   free_reservation(id, lease)
   lease.state = 'waiting'
+  if lease.gathering == '1' then
+    line_enter(id, lease)
+  end
 end
 if asked_before and now >= lease.deadline then
   return expired()
 end
 if take(id, lease) then
   return lease.state == 'leased' and claimed() or reserved()
+end
+if lease.state == 'expired' then
+  return ended(lease)
 end
 if lease.queued ~= '1' then
   line_enter(id, lease)

@@ -12,17 +12,25 @@ local left, count = number(ARGV[1]), 0
 if call('EXISTS', key('expiry_paused')) == 0 then
   for _, id in ipairs(call('ZRANGEBYSCORE', key('expiry'), '-inf', text(now), 'LIMIT', 0, left)) do
     local lease = lease_of(id)
-    soil(lease.pod, pod_of(lease.pod), 'hold_expired')
-    end_lease(id, lease, 'lost', 'hold_expired')
+    if lease.gathering == '1' then
+      end_gang(lease.gang, 'expired', 'deadline')
+    elseif lease.state == 'leased' then
+      soil(lease.pod, pod_of(lease.pod), 'hold_expired')
+      end_lease(id, lease, 'lost', 'hold_expired')
+    end
     count = count + 1
   end
   for _, id in ipairs(call('ZRANGEBYSCORE', key('deadlines'), '-inf', text(now), 'LIMIT', 0, left - count)) do
     local lease = lease_of(id)
-    if lease.state == 'reserved' then
-      free_reservation(id, lease)
+    if lease.gathering == '1' then
+      end_gang(lease.gang, 'expired', 'deadline')
+    elseif lease.state == 'reserved' or lease.state == 'waiting' then
+      if lease.state == 'reserved' then
+        free_reservation(id, lease)
+      end
+      end_lease(id, lease, 'expired', 'deadline')
+      wake(id, lease)
     end
-    end_lease(id, lease, 'expired', 'deadline')
-    wake(id, lease)
     count = count + 1
   end
 end

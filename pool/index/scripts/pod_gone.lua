@@ -10,7 +10,7 @@ end
 local holder, waiter = pod.lease, pod.reserved
 drop_pod(name, pod)
 if holder ~= '' and lease_of(holder) then
-  end_lease(holder, lease_of(holder), 'lost', reason)
+  holder_lost(holder, lease_of(holder), reason)
 end
 if waiter ~= '' then
   stand_again(waiter, lease_of(waiter))

@@ -14,6 +14,7 @@ local function restore_lease(id, name, pod, hold_ms)
     hold_ms = hold_ms, priority = 0, rank = 0, arrival = now, deadline = now, holder = '', detached = '1', source = 'reuse',
     answers = 1, expires = now + hold_ms, reserved_at = 0, reason = '', tries = 0, spent = '', waker = '', new_pod = '',
     limit_ms = 0, running = 0, busy_until = 0, touched = now, gap = 0, closed_epoch = 0,
+    gang = '', gathering = '',
   }
   known.lease[id] = lease
   call('ZADD', key('expiry'), text(lease.expires), id)
@@ -21,7 +22,7 @@ local function restore_lease(id, name, pod, hold_ms)
 end
 
 for _, told in ipairs(cjson.decode(ARGV[3])) do
-  local state = told.state == 'clean' and 'idle' or told.state == 'held' and 'leased' or 'dirty'
+  local state = told.state == 'clean' and (told.standby and 'standby' or 'idle') or told.state == 'held' and 'leased' or 'dirty'
   -- A lease that was released, or that another pod claims too, is not given back.
   if state == 'leased' and (told.lease == '' or lease_of(told.lease)) then
     state = 'dirty'

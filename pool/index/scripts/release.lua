@@ -1,4 +1,5 @@
--- End a request whatever its state; a tombstone answers those who come later.
+-- End a request whatever its state; a tombstone answers those who come later. One of a gang that still gathers ends all
+-- of them.
 -- KEYS[1]: generation. ARGV: 1 request id.
 -- Replies: {'released', pod, endpoint, boot id, tag, epoch}, again for as long as that pod waits for its recycle;
 --   {'nothing_held'}, {'rebuilding'}.
@@ -19,6 +20,16 @@ end
 if lease.state == 'closed' then
   local pod = lease.pod ~= '' and pod_of(lease.pod)
   if pod and pod.state == 'dirty' and pod.epoch == lease.closed_epoch then
+    return released()
+  end
+  return {'nothing_held'}
+end
+if lease.gathering == '1' then
+  -- All or none: with one member the whole gang gives up.
+  local held = lease.state == 'leased'
+  end_gang(lease.gang, 'closed', 'released')
+  serve_line()
+  if held then
     return released()
   end
   return {'nothing_held'}

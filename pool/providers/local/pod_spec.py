@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,10 @@ SOCKET_PATH_LIMIT = 107
 CONFIG_LIMIT = 60_000
 """Bytes of emberd's configuration that a pipe takes in one go."""
 BASE_IMAGE = "base"
+STANDBY_MB = 16
+"""Memory limit of jobs in a pod that stands by: the smallest that a profile may have; nobody runs anything in it."""
+MOST_IMAGES = 32
+"""Images bound into one pod: each costs its start a mount, and its configuration two hundred bytes."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,19 @@ class PodFolders:
         return [{"source": str(source), "target": target, "writable": True} for source, target in pairs]
 
 
+@dataclass(frozen=True)
+class PodChoice:
+    """What one pod is started as, within its profile."""
+
+    image: str
+    """Name of its image."""
+    root: str
+    """Root folder of that image, or "" for the host's own."""
+    images: Mapping[str, str]
+    """See `swappable`."""
+    standby: bool = False
+
+
 def check_socket_path(path: Path, field: str) -> None:
     """Refuse a path that no unix socket can have.
 
@@ -117,12 +135,31 @@ def pod_command(python: Interpreter, emberd: str) -> list[str]:
     return ["/bin/sh", "-c", script, "sh", python.program, "-I", f"{emberd}/main.py"]
 
 
-def _pod_view(host: Host, image: str) -> RootView:
-    return root_view(host.top, host.python, str(host.emberd), str(host.etc), image)
+def swappable(profile: Profile, image: str) -> dict[str, str]:
+    """Images that a pod started with `image` gets, name to root folder or "" for the host's own.
+
+    Its own first, then those of the profile that this machine has, up to MOST_IMAGES; another one needs another pod.
+    """
+    if profile.isolation is Isolation.PLAIN:
+        return {}
+    names = dict.fromkeys((image or profile.base_image, BASE_IMAGE, *profile.images))
+    roots = {name: image_root(profile, name) for name in names}
+    return dict(list((name, root) for name, root in roots.items() if usable_image(root))[:MOST_IMAGES])
 
 
-def launch_spec(host: Host, profile: Profile, name: str, folders: PodFolders, uid: int, image: str) -> LaunchSpec:
-    """What the launcher is told. `uid` -1 keeps our own; `image` is a root folder or "".
+def usable_image(root: str) -> bool:
+    """Whether a root folder can be a pod's image; "" is the host's own, which always can."""
+    return not root or (os.path.isdir(root) and os.path.realpath(root) != "/")
+
+
+def _pod_view(host: Host, choice: PodChoice) -> RootView:
+    return root_view(host.top, host.python, str(host.emberd), str(host.etc), choice.root, choice.images)
+
+
+def launch_spec(
+    host: Host, profile: Profile, name: str, folders: PodFolders, uid: int, choice: PodChoice
+) -> LaunchSpec:
+    """What the launcher is told. `uid` -1 keeps our own.
 
     Raises:
         InvalidInput: the profile wants isolation, and this host has none to give.
@@ -131,7 +168,7 @@ def launch_spec(host: Host, profile: Profile, name: str, folders: PodFolders, ui
         return _plain_spec(host, folders, uid)
     if host.bwrap is None:
         raise InvalidInput("isolation", host.why_no_bwrap)
-    view = _pod_view(host, image)
+    view = _pod_view(host, choice)
     return LaunchSpec(
         parent=os.getpid(),
         uid=uid,
@@ -160,7 +197,7 @@ def _plain_spec(host: Host, folders: PodFolders, uid: int) -> LaunchSpec:
 
 
 def emberd_config(
-    host: Host, profile: Profile, name: str, uid: str, key: bytes, folders: PodFolders, image: str
+    host: Host, profile: Profile, name: str, uid: str, key: bytes, folders: PodFolders, choice: PodChoice
 ) -> bytes:
     """emberd's configuration, as docs/emberd-protocol.md has it; `uid` is the pod's UID.
 
@@ -168,7 +205,7 @@ def emberd_config(
         InvalidInput: it is too long to hand over, which only a long warm_up can make it.
     """
     plain = profile.isolation is Isolation.PLAIN
-    view = _pod_view(host, image)
+    view = _pod_view(host, choice)
     inside = {"run": str(folders.run), "state": str(folders.state), "scratch": str(folders.scratch)}
     if not plain:
         inside = {"run": RUN_DIR, "state": STATE_DIR, "scratch": SCRATCH_DIR}
@@ -183,9 +220,15 @@ def emberd_config(
             "mode": "plain" if plain else "namespaces",
             "root": [] if plain else view.room_root,
             "env": {"PATH": view.room_path, "LANG": "C.UTF-8"},
+            "image": choice.image,
+            "images": {
+                image: {"root": about.room_root, "env": {"PATH": about.room_path}}
+                for image, about in view.images.items()
+            },
         },
         "limits": profile.limits.model_dump(),
         "warm_up": list(profile.warm_up),
+        "standby": {"memory_mb": min(STANDBY_MB, profile.limits.memory_mb)} if choice.standby else None,
     }
     text = json.dumps(config).encode()
     if len(text) > CONFIG_LIMIT:

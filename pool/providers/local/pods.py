@@ -5,13 +5,17 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
+from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.client.signing import pod_key
-from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
+from emberpool.pool.model.claim import PodAddress
+from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable, PoolUnavailable
 from emberpool.pool.model.ids import PodUid
 from emberpool.pool.model.pod import Phase, PodFacts
 from emberpool.pool.model.profile import Isolation, Network
@@ -20,11 +24,20 @@ from emberpool.pool.providers.local.launcher import LaunchSpec
 from emberpool.pool.providers.local.oom import OomWatch
 from emberpool.pool.providers.local.pod_log import PodLog, prune_logs
 from emberpool.pool.providers.local.pod_process import Ending, PodProcess
-from emberpool.pool.providers.local.pod_spec import Host, PodFolders, emberd_config, image_root, launch_spec
+from emberpool.pool.providers.local.pod_spec import (
+    Host,
+    PodChoice,
+    PodFolders,
+    emberd_config,
+    image_root,
+    launch_spec,
+    swappable,
+    usable_image,
+)
 from emberpool.pool.providers.local.process_table import end_uid
 from emberpool.pool.providers.local.remove_folder import remove_folder
 from emberpool.pool.providers.local.uids import UidPool
-from emberpool.pool.providers.local.wire import CreatePod, PodList, SupervisedPod
+from emberpool.pool.providers.local.wire import CreatePod, PodList, StepTaken, SupervisedPod, SwapPod
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +96,7 @@ class Pods:
         """`uids`: where pods' host uids come from; None if they run under our own."""
         self._host, self._data, self._key, self._uids = host, data, pool_key, uids
         self._pods: dict[str, _Pod] = {}
+        self._client = EmberdClient(pool_key)
         self._group = asyncio.TaskGroup()
         self._oom = OomWatch()
         self._changed = asyncio.Event()
@@ -100,6 +114,7 @@ class Pods:
             finally:
                 await self._close()
                 samples.cancel()
+                await self._client.aclose()
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -121,8 +136,8 @@ class Pods:
         if not POD_NAME.fullmatch(wish.name):
             raise InvalidInput("name", f"{wish.name!r} is no DNS label of 1-63 lower-case letters, digits and dashes")
         root = image_root(wish.profile, wish.image)
-        if root:
-            _check_image(root)
+        if not usable_image(root):
+            _refuse_image(root)
         pod = self._begin(wish, root)
         self._pods[wish.name] = pod
         self._bump()
@@ -150,6 +165,41 @@ class Pods:
     def closing(self) -> bool:
         return self._closing
 
+    async def promote(self, name: str) -> StepTaken:
+        """Have a standby pod take its full share.
+
+        Raises:
+            PoolUnavailable: its emberd does not answer; ask again.
+        """
+        return await self._step(name, self._client.promote)
+
+    async def swap(self, name: str, wish: SwapPod) -> StepTaken:
+        """Have a pod that nobody holds take another image. Raises as `promote`."""
+
+        async def swap(address: PodAddress) -> None:
+            await self._client.swap_image(address, wish.epoch, wish.image)
+            pod = self._pods.get(name)
+            if pod is not None and pod.facts.uid == address.uid:
+                pod.facts = pod.facts.model_copy(update={"image": wish.image})
+                self._bump()
+
+        return await self._step(name, swap)
+
+    async def _step(self, name: str, take: Callable[[PodAddress], Awaitable[None]]) -> StepTaken:
+        began = time.monotonic()
+        pod = self._pods.get(name)
+        if pod is None or pod.facts.phase is not Phase.READY:
+            return StepTaken(problem=f"pod {name} is {pod.facts.phase if pod else 'gone'}")
+        facts = pod.facts
+        try:
+            state = await self._client.state(facts.name, facts.endpoint)
+            await take(PodAddress(name=facts.name, uid=facts.uid, boot_id=state.boot_id, endpoint=facts.endpoint))
+        except PodRefused as error:
+            return StepTaken(problem=str(error))
+        except PodUnreachable as error:
+            raise PoolUnavailable(f"pod {name} does not answer: {error.detail}") from error
+        return StepTaken(took_ms=round((time.monotonic() - began) * 1000, 1))
+
     async def delete(self, name: str) -> None:
         """End a pod, and return when no process and no folder of it is left. Silent if there is none.
 
@@ -171,9 +221,10 @@ class Pods:
         folders = self._data.of(wish.name, uid)
         host_uid = self._uids.take() if self._uids else -1
         try:
-            spec = launch_spec(self._host, wish.profile, wish.name, folders, host_uid, root)
+            choice = _choice(wish, root)
+            spec = launch_spec(self._host, wish.profile, wish.name, folders, host_uid, choice)
             key = pod_key(self._key, wish.name)
-            config = emberd_config(self._host, wish.profile, wish.name, uid, key, folders, root)
+            config = emberd_config(self._host, wish.profile, wish.name, uid, key, folders, choice)
             _make_folders(folders, host_uid)
             process = PodProcess(PodLog(self._data.logs, wish.name), self._oom, not spec["bwrap"])
         except BaseException as error:
@@ -252,14 +303,17 @@ class Pods:
             self._uids.close()
 
 
-def _check_image(root: str) -> None:
+def _choice(wish: CreatePod, root: str) -> PodChoice:
+    image = wish.image or wish.profile.base_image
+    return PodChoice(image=image, root=root, images=swappable(wish.profile, image), standby=wish.standby)
+
+
+def _refuse_image(root: str) -> NoReturn:
     """Raises InvalidInput."""
-    path = Path(root)
-    if not path.is_dir():
-        raise InvalidInput("image", f"{root!r} is no folder on this machine")
-    if path.resolve() == Path("/"):
+    if Path(root).is_dir():
         # A job owns what root owns in its image.
         raise InvalidInput("image", "'/' is no image: it would open the host's own files to jobs; use 'base'")
+    raise InvalidInput("image", f"{root!r} is no folder on this machine")
 
 
 def _make_folders(folders: PodFolders, host_uid: int) -> None:

@@ -1,5 +1,6 @@
 """Pods on this machine, as a provider: a client of the supervisor, without any state of its own."""
 
+import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,8 +19,12 @@ from emberpool.pool.providers.local.wire import (
     Health,
     PodList,
     Problem,
+    StepTaken,
     SupervisedPod,
+    SwapPod,
 )
+
+log = logging.getLogger(__name__)
 
 ANSWER_S = 60.0
 """Seconds for any answer, a long wait or a deletion included."""
@@ -43,10 +48,10 @@ class LocalProvider:
     def profile(self) -> Profile:
         return self._profile
 
-    async def create(self, name: PodName, image: str) -> None:
+    async def create(self, name: PodName, image: str, standby: bool = False) -> None:
         """See Provider.create. An unknown image is refused here, before the supervisor is asked."""
         image_root(self._profile, image)
-        wish = CreatePod(name=name, image=image, profile=self._profile, pool=self._pool)
+        wish = CreatePod(name=name, image=image, profile=self._profile, pool=self._pool, standby=standby)
         await self._ask("POST", "/v1/pods", body=wish.model_dump_json())
 
     async def wait_ready(self, name: PodName, timeout_s: float) -> PodFacts:
@@ -68,6 +73,19 @@ class LocalProvider:
         """
         status, text = await self._request("GET", f"/v1/pods/{name}", {"wait_s": f"{wait_s:.3f}"})
         return None if status == 404 else SupervisedPod.model_validate_json(_checked(status, text))
+
+    async def promote(self, name: PodName) -> str:
+        """See Provider.promote."""
+        return await self._step(f"/v1/pods/{name}/promote", "")
+
+    async def swap(self, name: PodName, image: str, epoch: int) -> str:
+        """See Provider.swap. A pod has the images that its profile named when it was started."""
+        return await self._step(f"/v1/pods/{name}/swap", SwapPod(image=image, epoch=epoch).model_dump_json())
+
+    async def _step(self, path: str, body: str) -> str:
+        taken = StepTaken.model_validate_json(await self._ask("POST", path, body=body))
+        log.info("%s: %s in %.0f ms", path, taken.problem or "done", taken.took_ms)
+        return taken.problem
 
     async def delete(self, name: PodName) -> None:
         """See Provider.delete."""

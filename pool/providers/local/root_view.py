@@ -14,7 +14,7 @@ from emberpool.pool.providers.local.launcher import Bind
 
 EMBER = "/ember"
 EMBERD_DIR = f"{EMBER}/emberd"
-IMAGE_DIR = f"{EMBER}/image"
+IMAGES_DIR = f"{EMBER}/images"
 RUN_DIR, STATE_DIR, SCRATCH_DIR = f"{EMBER}/run", f"{EMBER}/state", f"{EMBER}/scratch"
 SOCKET_NAME = "s"
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -60,6 +60,16 @@ class RootView:
     room_root: list[list[str]] | dict[str, str]
     """emberd's `room.root`: binds for the host's own root, an overlay for an image's."""
     room_path: str
+    images: Mapping[str, "ImageView"]
+    """Every image that this pod can be given, the host's own root ("" in `root_view`) among them, by name."""
+
+
+@dataclass(frozen=True)
+class ImageView:
+    """One image as rooms are made of it."""
+
+    room_root: list[list[str]] | dict[str, str]
+    room_path: str
 
 
 def this_interpreter() -> Interpreter:
@@ -81,18 +91,29 @@ def _read_only(source: str, target: str) -> Bind:
     return {"source": source, "target": target, "writable": False}
 
 
-def root_view(host: HostTop, python: Interpreter, emberd: str, etc: str, image: str = "") -> RootView:
+def root_view(
+    host: HostTop, python: Interpreter, emberd: str, etc: str, image: str = "", images: Mapping[str, str] | None = None
+) -> RootView:
     """What a pod sees, before its own folders are added.
 
-    `etc` is the folder that becomes /etc; `image` the root folder of an image, or "" for the host's own /usr.
+    `etc` is the folder that becomes /etc; `image` the root folder of its image, or "" for the host's own /usr; `images`
+    what a swap may pick, name to root folder or "": bound from the start, since nothing is mounted into a running pod.
     """
     binds = [_read_only("/usr", "/usr"), _read_only(etc, "/etc"), _read_only(emberd, EMBERD_DIR)]
     binds += [_read_only(folder, folder) for folder in host.folders]
     if not python.in_usr:
         binds.append(_read_only(python.prefix, python.prefix))
-    if image:
-        binds.append({"source": image, "target": IMAGE_DIR, "writable": False, "mapped": True})
-        return RootView(tuple(binds), host.links, {"overlay": IMAGE_DIR}, ":".join(SYSTEM_PATH))
+    folders = list(dict.fromkeys(folder for folder in (image, *(images or {}).values()) if folder))
+    places = {folder: f"{IMAGES_DIR}/{number}" for number, folder in enumerate(folders)}
+    binds += [Bind(source=folder, target=place, writable=False, mapped=True) for folder, place in places.items()]
     # In the room a link's name is bound like a folder: the source is resolved in the pod's root.
     seen = ["/usr", "/etc", *host.folders, *host.links] + ([] if python.in_usr else [python.prefix])
-    return RootView(tuple(binds), host.links, [[path, path] for path in seen], python.job_path)
+
+    def view(folder: str) -> ImageView:
+        if folder:
+            return ImageView({"overlay": places[folder]}, ":".join(SYSTEM_PATH))
+        return ImageView([[path, path] for path in seen], python.job_path)
+
+    own = view(image)
+    others = {name: view(folder) for name, folder in (images or {}).items()}
+    return RootView(tuple(binds), host.links, own.room_root, own.room_path, others)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.providers.local.pods import Pods
-from emberpool.pool.providers.local.wire import LONGEST_WAIT_S, CreatePod, Health, Problem, SupervisedPod
+from emberpool.pool.providers.local.wire import LONGEST_WAIT_S, CreatePod, Health, Problem, SupervisedPod, SwapPod
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -62,6 +62,8 @@ class Service:
                 web.get("/v1/pods", self.list),
                 web.get("/v1/pods/{name}", self.settled),
                 web.delete("/v1/pods/{name}", self.delete),
+                web.post("/v1/pods/{name}/promote", self.promote),
+                web.post("/v1/pods/{name}/swap", self.swap),
             ]
         )
         return app
@@ -92,6 +94,13 @@ class Service:
     async def delete(self, request: web.Request) -> web.Response:
         await self._pods.delete(request.match_info["name"])
         return web.json_response({})
+
+    async def promote(self, request: web.Request) -> web.Response:
+        return _answer(await self._pods.promote(request.match_info["name"]))
+
+    async def swap(self, request: web.Request) -> web.Response:
+        wish = SwapPod.model_validate_json(await request.read())
+        return _answer(await self._pods.swap(request.match_info["name"], wish))
 
     async def _until(self, true: Callable[[], bool], wait_s: float) -> None:
         """Wait until `true` holds, the time is over, or the supervisor closes."""

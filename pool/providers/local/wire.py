@@ -2,6 +2,8 @@
 
     GET    /v1/health                              Health
     POST   /v1/pods            CreatePod           SupervisedPod
+    POST   /v1/pods/NAME/promote                   StepTaken
+    POST   /v1/pods/NAME/swap  SwapPod             StepTaken
     GET    /v1/pods?pool=P&boot=B&after=V&wait_s=S
                                                    PodList: now, or once anything changed since version V of boot B
     GET    /v1/pods/NAME?wait_s=S                  SupervisedPod, once it is not pending any more; 404 if there is none
@@ -29,6 +31,22 @@ class CreatePod(Frozen):
     profile: Profile
     pool: str = ""
     """`deployment/profile`: whose pod it is. Deployments that share a supervisor never see each other's pods."""
+    standby: bool = False
+
+
+class SwapPod(Frozen):
+    """Ask for another image in a pod that nobody holds."""
+
+    image: str
+    epoch: int
+
+
+class StepTaken(Frozen):
+    """How a promotion or a swap went."""
+
+    problem: str = ""
+    """Why it cannot be done; empty if it is done."""
+    took_ms: float = 0.0
 
 
 class SupervisedPod(Frozen):

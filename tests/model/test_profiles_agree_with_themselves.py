@@ -1,0 +1,24 @@
+"""A profile whose fields contradict each other is refused, with what to do about it."""
+
+import pytest
+
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.profile import parse_profiles
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{name: a, min_warm: 1, standby: 4, max_pods: 4}", "together are above max_pods"),
+        ("{name: a, gang_peers: true}", "no network in common"),
+    ],
+)
+def test_what_cannot_be_is_named(text: str, problem: str) -> None:
+    """More pods kept than there may be; a gang of local pods that reach each other."""
+    with pytest.raises(InvalidInput, match=problem):
+        parse_profiles(text)
+
+
+def test_gangs_with_peers_are_for_kubernetes() -> None:
+    """There a profile may promise it."""
+    assert parse_profiles("{name: a, provider: kubernetes, gang_peers: true}")[0].gang_peers
