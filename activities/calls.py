@@ -116,7 +116,8 @@ async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[Open
         except BaseException:
             await call_ended(pool, ref, reply.epoch)
             raise
-        await call_ended(pool, ref, reply.epoch)
+        # The answer does not wait for it: until the index hears of it, the lease lives for the call's limit too.
+        pool.afterwards.do(call_ended(pool, ref, reply.epoch))
         lease = _lease(call, reply, ref, scheduled)
         if lease.ttfc_s is not None:
             pool.metrics.opened(reply, max(0.0, (claimed_at - scheduled).total_seconds()), lease.ttfc_s)

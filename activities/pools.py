@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from temporalio import activity
 
+from emberpool.activities.afterwards import Afterwards
 from emberpool.activities.line import WaitingLine
 from emberpool.activities.metrics import Metrics, PoolMetrics, Stopwatch
 from emberpool.activities.rebuild import rebuild
@@ -36,6 +37,7 @@ class Pool:
     tenant: str
     pool_key: bytes = field(repr=False)
     metrics: PoolMetrics
+    afterwards: Afterwards = field(default_factory=Afterwards)
 
     def tag(self, ref: SandboxRef) -> Tag:
         """The caller's tag; namespace and tenant are this activity's and worker's, whatever the workflow says."""

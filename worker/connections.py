@@ -43,19 +43,19 @@ async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics
         line = WaitingLine(index)
         listening = asyncio.create_task(line.listen(), name=f"emberpool-line-{profile.name}")
         stack.push_async_callback(_ended, listening)
-        pools.append(
-            Pool(
-                profile=profile,
-                index=index,
-                provider=provider,
-                client=client,
-                line=line,
-                deployment=settings.deployment,
-                tenant=settings.tenant,
-                pool_key=key,
-                metrics=(metrics or Metrics()).of(profile.name),
-            )
+        pool = Pool(
+            profile=profile,
+            index=index,
+            provider=provider,
+            client=client,
+            line=line,
+            deployment=settings.deployment,
+            tenant=settings.tenant,
+            pool_key=key,
+            metrics=(metrics or Metrics()).of(profile.name),
         )
+        stack.push_async_callback(pool.afterwards.aclose)
+        pools.append(pool)
     return pools
 
 
