@@ -11,7 +11,8 @@ from emberpool.pool.model.claim import MOST_MEMBERS, ClaimSpec, Gang, SandboxRef
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.inputs import checked
-from emberpool.workflows.sandbox import Sandbox, new_request, this_workflow
+from emberpool.workflows.holder import new_request, this_workflow
+from emberpool.workflows.sandbox import Sandbox
 
 T = TypeVar("T")
 

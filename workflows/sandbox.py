@@ -11,7 +11,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
-from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
@@ -37,14 +36,15 @@ from emberpool.activities.models import (
     WriteFileInput,
 )
 from emberpool.pool.model.as_command import as_command
-from emberpool.pool.model.claim import ClaimSpec, Holder, SandboxRef, Step
+from emberpool.pool.model.claim import ClaimSpec, SandboxRef, Step
 from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable, SandboxClosed
 from emberpool.pool.model.frozen import Frozen
-from emberpool.pool.model.ids import ExecutionId, RequestId
+from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.rollout import TextFile
 from emberpool.workflows.dispatch import HASTY, PATIENT, RETRY, call
+from emberpool.workflows.holder import new_request, this_workflow
 from emberpool.workflows.ladder import climb
 
 Out = TypeVar("Out", bound=CallOutput)
@@ -178,7 +178,7 @@ class Sandbox:
             replay_safe=replay_safe,
         )
         limit: ActivityConfig = {"start_to_close_timeout": timedelta(seconds=whole.time_limit_s) + MARGIN}
-        output = await self._call(
+        output = await self.invoke(
             names.RUN_COMMAND,
             lambda ref: RunInput(ref=ref, command=whole),
             RunOutput,
@@ -203,7 +203,7 @@ class Sandbox:
             raise InvalidInput(
                 "data", f"{len(raw)} bytes are over the {MAX_FILE_BYTES} of one payload: fetch it inside"
             )
-        await self._call(
+        await self.invoke(
             names.WRITE_FILE,
             lambda ref: WriteFileInput(ref=ref, path=path, data=raw, mode=mode),
             CallOutput,
@@ -219,7 +219,7 @@ class Sandbox:
         _check_path(path)
         if not 0 < limit <= MAX_FILE_BYTES:
             raise InvalidInput("limit", f"must lie between 1 and {MAX_FILE_BYTES} bytes")
-        output = await self._call(
+        output = await self.invoke(
             names.READ_FILE,
             lambda ref: ReadFileInput(ref=ref, path=path, limit=limit),
             ReadFileOutput,
@@ -229,7 +229,7 @@ class Sandbox:
 
     async def bind(self, *, env: Mapping[str, str] | None = None, files: Sequence[TextFile] = ()) -> None:
         """Bind an environment for every later command, and files, in one call."""
-        await self._call(
+        await self.invoke(
             names.BIND_JOB,
             lambda ref: BindInput(ref=ref, env=dict(env or {}), files=tuple(files)),
             CallOutput,
@@ -238,11 +238,11 @@ class Sandbox:
 
     async def claim(self) -> None:
         """Claim the pod now, without a command. Optional: the first call claims it otherwise."""
-        await self._call(names.OPEN_SANDBOX, lambda ref: CallInput(ref=ref), CallOutput, summary="open sandbox")
+        await self.invoke(names.OPEN_SANDBOX, lambda ref: CallInput(ref=ref), CallOutput, summary="open sandbox")
 
     async def watch(self, execution_id: ExecutionId) -> WatchOutput:
         """How far a command is that another task of the workflow runs; its id is `ids.activity_execution`'s."""
-        return await self._call(
+        return await self.invoke(
             names.WATCH_COMMAND,
             lambda ref: WatchInput(ref=ref, execution_id=execution_id),
             WatchOutput,
@@ -319,7 +319,7 @@ class Sandbox:
         }
         return await call(name, argument, result, summary=summary, config=config)
 
-    async def _call(
+    async def invoke(
         self,
         name: str,
         argument: Callable[[SandboxRef], CallInput],
@@ -329,6 +329,9 @@ class Sandbox:
         queue: str | None = None,
         config: ActivityConfig | None = None,
     ) -> Out:
+        """Call one of emberpool's activities on this sandbox and take the steps that its claim asks for. What the
+        handle's own calls and its parts (files, processes) are made of; `queue` defaults to that of short work.
+        """
         if self.closed or self._detached:
             raise SandboxClosed(self._ref.request_id)
         self._used = True
@@ -360,17 +363,6 @@ class Sandbox:
         self.lease = output.lease
         if self._ref.epoch is None:
             self._ref = self._ref.model_copy(update={"epoch": output.lease.epoch})
-
-
-def new_request() -> RequestId:
-    """A request id that replay finds again."""
-    return RequestId(workflow.uuid4().hex)
-
-
-def this_workflow() -> Holder:
-    """The workflow that runs, as a holder of leases."""
-    info = workflow.info()
-    return Holder(namespace=info.namespace, workflow_id=info.workflow_id, run_id=info.first_execution_run_id)
 
 
 def _bound(paths: Sequence[str], variables: int) -> str:
