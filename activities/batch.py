@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
 import fsspec
@@ -25,15 +25,21 @@ _FSSPEC = cast(Any, fsspec)
 class Batching:
     """Activities of RolloutBatch and Rollout; they need no pool."""
 
-    def __init__(self, heartbeat_s: float) -> None:
+    def __init__(self, heartbeat_s: float, searchable: Callable[[], bool] = lambda: False) -> None:
+        """`searchable` says whether this worker's workflows set search attributes; known once it runs."""
         self._heartbeat_s = heartbeat_s
+        self._searchable = searchable
 
     @activity.defn(name=names.LOAD_TASKS)
     async def load_tasks(self, call: LoadTasksInput) -> LoadTasksOutput:
         """Read a page of tasks from JSON lines. A wrong line fails once, naming the line and the field."""
+        searchable = self._searchable()
+        if not call.url:
+            return LoadTasksOutput(searchable=searchable)
         with translated():
             async with heartbeating(self._heartbeat_s, lambda: None):
-                return await asyncio.to_thread(_load, call)
+                loaded = await asyncio.to_thread(_load, call)
+        return loaded.model_copy(update={"searchable": searchable})
 
     @activity.defn(name=names.RECORD_RESULT)
     async def record_result(self, call: RecordResultInput) -> Nothing:

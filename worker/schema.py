@@ -43,7 +43,7 @@ def schema_of(name: str) -> dict[str, Any]:
     model, purpose = SCHEMAS[name]
     written_by_us = purpose.startswith("result")
     schema = model.model_json_schema(mode="serialization" if written_by_us else "validation")
-    described = {one.__name__: _descriptions(one) for one in _with_parts(model)}
+    described = {one.__name__: descriptions(one) for one in _with_parts(model)}
     _describe(schema, described.get(model.__name__, {}))
     for title, part in cast(dict[str, dict[str, Any]], schema.get("$defs", {})).items():
         _describe(part, described.get(title, {}))
@@ -69,7 +69,7 @@ def _with_parts(model: type[BaseModel]) -> Iterable[type[BaseModel]]:
     return found.values()
 
 
-def _descriptions(model: type[BaseModel]) -> Mapping[str, str]:
+def descriptions(model: type) -> Mapping[str, str]:
     """The docstring below each field, by field."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     if not isinstance(body, ast.ClassDef):

@@ -92,6 +92,14 @@ async def test_a_wrong_input_fails_once_and_names_the_field(
     assert f"{field}: {problem}" in error.message
 
 
+@pytest.mark.parametrize("workflow", [names.TOOL_CALL, names.ROLLOUT, names.ROLLOUT_BATCH])
+async def test_several_inputs_fail_once(site: Site, workflow: str) -> None:
+    """A field per --input, as one may type it at first: the workflow ends at once and says how to do it."""
+    error = await failure(site, start(site, workflow, '{"profile": "py"}', '{"caller": "a"}', '"b"'))
+    assert (error.type, error.non_retryable) == ("InvalidInput", True)
+    assert "input: 3 were given: give one JSON object" in error.message
+
+
 async def test_an_error_of_the_sandbox_is_typed_too(site: Site) -> None:
     """A profile that nobody serves reaches a caller of any language as InvalidInput with its field."""
     call = json.dumps({**CALL, "profile": "nope", "task_queue": site.queue})
