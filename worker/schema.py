@@ -50,8 +50,8 @@ def schema_of(name: str) -> dict[str, Any]:
     return {"$schema": DIALECT, **schema, "title": name, "$comment": purpose}
 
 
-def _describe(schema: dict[str, Any], descriptions: Mapping[str, str]) -> None:
-    for field, description in descriptions.items():
+def _describe(schema: dict[str, Any], told: Mapping[str, str]) -> None:
+    for field, description in told.items():
         if field in schema.get("properties", {}):
             schema["properties"][field].setdefault("description", description)
 
@@ -70,14 +70,15 @@ def _with_parts(model: type[BaseModel]) -> Iterable[type[BaseModel]]:
 
 
 def descriptions(model: type) -> Mapping[str, str]:
-    """The docstring below each field, by field."""
+    """The docstring below each field of a model, or below each member of an enumeration, by its name."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     if not isinstance(body, ast.ClassDef):
         return {}
     found: dict[str, str] = {}
     for before, after in zip(body.body, body.body[1:], strict=False):
-        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
+        if isinstance(before, ast.AnnAssign | ast.Assign) and isinstance(after, ast.Expr):
+            target = before.target if isinstance(before, ast.AnnAssign) else before.targets[0]
             text = after.value.value if isinstance(after.value, ast.Constant) else None
-            if isinstance(text, str):
-                found[before.target.id] = " ".join(text.split())
+            if isinstance(target, ast.Name) and isinstance(text, str):
+                found[target.id] = " ".join(text.split())
     return found
