@@ -1,7 +1,6 @@
-"""Check the built site as a reader's browser meets it: each link and anchor leads somewhere, nothing is fetched elsewhere.
+"""Check the built site as a browser meets it: each link and anchor leads somewhere, nothing is fetched elsewhere.
 
-The builder checks the links of the Markdown; this checks what came out, pages made of generated text and the theme's own
-files included.
+The builder checks the links of the Markdown; this checks what came out, the theme's own files included.
 
 Usage: python .ci/site_is_whole.py FOLDER
 """
@@ -16,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 FETCHED = {("link", "href"), ("script", "src"), ("img", "src"), ("source", "src"), ("iframe", "src")}
 """What a browser loads by itself; a link that a person follows may lead anywhere."""
 FETCHING_RELS = {"stylesheet", "preload", "modulepreload", "icon", "preconnect", "dns-prefetch"}
+FETCHED_FOR = {"mermaid", "glightbox", "pyodide"}
+"""Classes of elements for which the theme's script fetches a library from a public server."""
 IN_STYLES = re.compile(r"url\(\s*[\"']?((?:https?:)?//[^)\"']+)|@import\s+[\"']?((?:https?:)?//[^\"';]+)")
 
 
@@ -35,6 +36,7 @@ class Page(HTMLParser):
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
+        self.loads += [f"a library for .{name}" for name in FETCHED_FOR & set(given.get("class", "").split())]
         for name, value in given.items():
             loads = tag != "link" or FETCHING_RELS & set(given.get("rel", "").split())
             if (tag, name) in FETCHED and loads:
@@ -50,6 +52,9 @@ def problems(site: Path) -> Iterator[str]:
         name = file.relative_to(site)
         for link in page.links + page.loads:
             parts = urlsplit(link)
+            if link.startswith("a library for "):
+                yield f"{name}: loads {link}"
+                continue
             if parts.scheme or parts.netloc:
                 if link in page.loads and parts.scheme != "data":
                     yield f"{name}: loads {link}"

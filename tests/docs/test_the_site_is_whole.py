@@ -24,6 +24,7 @@ def test_what_is_broken_or_fetched_is_named(tmp_path: Path) -> None:
     """A missing page, a missing anchor, a script and a font from elsewhere: a line each, exit status 1."""
     (tmp_path / "index.html").write_text(
         '<a href="gone.html">a</a><a href="other.html#nowhere">b</a><script src="https://cdn.example/m.js"></script>'
+        '<pre class="mermaid">a --> b</pre>'
     )
     (tmp_path / "other.html").write_text(WHOLE)
     (tmp_path / "style.css").write_text("@font-face { src: url('https://fonts.example/f.woff2') }")
@@ -34,6 +35,7 @@ def test_what_is_broken_or_fetched_is_named(tmp_path: Path) -> None:
             "index.html: gone.html leads nowhere",
             "index.html: other.html#nowhere: there is no such anchor",
             "index.html: loads https://cdn.example/m.js",
+            "index.html: loads a library for .mermaid",
             "style.css: loads https://fonts.example/f.woff2",
         ],
     )

@@ -78,7 +78,8 @@ def metrics() -> str:
     ]
     return (
         f"{HEAD}# Metrics\n\nServed at `/metrics` of `EMBERPOOL_METRICS_ADDRESS`, beside those of Temporal's SDK. "
-        f"How to use them: [Operate](../operating.md#measure).\n\n{table(('metric', 'kind', 'labels', 'meaning'), rows)}"
+        "How to use them: [Operate](../operating.md#measure).\n\n"
+        f"{table(('metric', 'kind', 'labels', 'meaning'), rows)}"
     )
 
 
