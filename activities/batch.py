@@ -51,6 +51,7 @@ class Batching:
 
 
 def _load(call: LoadTasksInput) -> LoadTasksOutput:
+    _require_protocol("tasks_url", call.url)
     try:
         with _FSSPEC.open(call.url, "rt", encoding="utf-8") as opened:
             lines = cast(TextIO, opened)
@@ -78,6 +79,7 @@ def _task(url: str, number: int, line: str) -> RolloutTask:
 
 def _record(call: RecordResultInput) -> None:
     """Object stores write whole objects; a local file is written beside and renamed, so that no reader sees half."""
+    _require_protocol("results_url", call.url)
     filesystem, folder = cast(tuple[Any, str], _FSSPEC.url_to_fs(call.url))
     name = posixpath.join(folder, f"{call.result.rollout_id}.json")
     text = json.dumps(call.result.model_dump(mode="json"), separators=(",", ":"))
@@ -91,6 +93,21 @@ def _record(call: RecordResultInput) -> None:
             filesystem.pipe_file(name, text.encode())
     except OSError as error:
         raise PoolUnavailable(f"results_url {call.url} cannot be written: {error}") from error
+
+
+def _require_protocol(field: str, url: str) -> None:
+    """fsspec brings local files and HTTP; other kinds of URL need a package each, which no retry installs.
+
+    Raises:
+        InvalidInput: this worker has none for the URL.
+    """
+    protocol = url.partition("://")[0] if "://" in url else "file"
+    try:
+        _FSSPEC.get_filesystem_class(protocol)
+    except ImportError as error:
+        raise InvalidInput(field, f"{url}: {error}, beside each of emberpool's workers") from error
+    except ValueError as error:
+        raise InvalidInput(field, f"{url}: {error}") from error
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from fixtures.command_line import clean_env
 from fixtures.printed import Step, says, steps
 from fixtures.waiting import wait_until
@@ -86,3 +87,18 @@ def test_what_is_printed_is_compared_line_by_line() -> None:
     """Only `...` stands for anything: inside a line for a part of it, alone for lines."""
     assert says("a\nb 17 c\nz\n", "a\nb ... c\nz") and says("1\n2\nend  \n", "...\nend")
     assert not says("a\nb\n", "a") and not says("status 3\n", "status 4") and not says("", "42")
+
+
+@pytest.mark.parametrize("page", ["profile", "deploy"])
+def test_commands_of_how_to_pages_print_what_they_say(page: str, tmp_path: Path) -> None:
+    """Those that need no server: files are saved, commands run, and what they print is compared."""
+    env = clean_env({"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+    compared = 0
+    for step in steps((ROOT / "docs" / "how-to" / f"{page}.md").read_text()):
+        if step.file:
+            (tmp_path / step.file).write_text(step.body)
+        elif step.kind == "sh":
+            printed = shell(step, tmp_path, env)
+            assert step.prints is not None and says(printed, step.prints), f"{step.body}\nprinted:\n{printed}"
+            compared += 1
+    assert compared
