@@ -13,6 +13,8 @@ from fixtures.command_line import clean_env
 from fixtures.printed import Step, says, steps
 from fixtures.waiting import wait_until
 
+from emberpool.pool.model.profile import parse_profiles
+
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = steps((ROOT / "docs" / "tutorial.md").read_text())
 INSTALL = "pip install 'emberpool[local]'"
@@ -91,7 +93,7 @@ def test_what_is_printed_is_compared_line_by_line() -> None:
 
 @pytest.mark.parametrize("page", ["profile", "deploy"])
 def test_commands_of_how_to_pages_print_what_they_say(page: str, tmp_path: Path) -> None:
-    """Those that need no server: files are saved, commands run, and what they print is compared."""
+    """Those that need no server: files are saved, commands run, what they print is compared, and profiles are right."""
     env = clean_env({"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
     compared = 0
     for step in steps((ROOT / "docs" / "how-to" / f"{page}.md").read_text()):
@@ -101,4 +103,6 @@ def test_commands_of_how_to_pages_print_what_they_say(page: str, tmp_path: Path)
             printed = shell(step, tmp_path, env)
             assert step.prints is not None and says(printed, step.prints), f"{step.body}\nprinted:\n{printed}"
             compared += 1
+        elif step.kind == "yaml":
+            assert parse_profiles(step.body)
     assert compared
