@@ -91,6 +91,15 @@ def test_what_is_printed_is_compared_line_by_line() -> None:
     assert not says("a\nb\n", "a") and not says("status 3\n", "status 4") and not says("", "42")
 
 
+def test_what_the_page_on_agents_shows_is_what_the_examples_run() -> None:
+    """Each piece under a framework's heading stands in one of the examples, word by word."""
+    shown = (ROOT / "docs" / "agents.md").read_text().split("### OpenAI Agents SDK")[1]
+    examples = [file.read_text() for file in (ROOT / "examples").glob("*.py")]
+    pieces = [step.body for step in steps(shown)]
+    assert len(pieces) == 4
+    assert [piece for piece in pieces if not any(piece.rstrip() in example for example in examples)] == []
+
+
 @pytest.mark.parametrize("page", ["profile", "deploy"])
 def test_commands_of_how_to_pages_print_what_they_say(page: str, tmp_path: Path) -> None:
     """Those that need no server: files are saved, commands run, what they print is compared, and profiles are right."""
