@@ -1,5 +1,6 @@
 """Workflows start from plain JSON with Temporal's own command line, and a wrong input fails once and says why."""
 
+import asyncio
 import json
 import subprocess
 import uuid
@@ -20,6 +21,8 @@ from emberpool.workflows.tool_call import ToolCall
 
 COMMAND = {"shell": "echo $GREETING; cat in.txt", "env": {"GREETING": "hello"}}
 CALL: Mapping[str, Any] = {"profile": "py", "caller": "cli", "command": COMMAND}
+FAILED_S = 60.0
+"""A workflow whose task fails is tried again for ever."""
 TASK = {"id": "t/1", "verifier": {"command": {"argv": ["true"]}}}
 
 
@@ -44,7 +47,8 @@ async def failure(site: Site, workflow_id: str) -> ApplicationError:
     """What the workflow fails with; no task of it may have failed."""
     handle = site.client.get_workflow_handle(workflow_id)
     with pytest.raises(WorkflowFailureError) as raised:
-        await handle.result()
+        async with asyncio.timeout(FAILED_S):
+            await handle.result()
     assert failed_tasks(await handle.fetch_history()) == []
     assert isinstance(raised.value.cause, ApplicationError)
     return raised.value.cause
