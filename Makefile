@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CODE := workflows activities pool worker tests benchmarks examples src/emberpool/__init__.py
 
-.PHONY: help setup demo test lint format types layers bench soak schema ui package ci clean
+.PHONY: help setup demo test lint format types layers bench soak schema reference docs ui package ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -52,8 +52,16 @@ soak: $(STAMP) ## Drive the index's scripts against its model (STEPS=1000000 SEE
 schema: $(STAMP) ## Write docs/schema/ anew
 	@for name in $$($(BIN)/emberpool schema | cut -d' ' -f1); do $(BIN)/emberpool schema $$name > docs/schema/$$name.json; done
 
-ui: $(STAMP) ## Take the pictures in docs/images/ (needs chromium)
+reference: $(STAMP) ## Write docs/reference/ and the picture of the states anew
+	PYTHONPATH=tests $(BIN)/python -m reference.write
+
+docs: $(STAMP) ## Build the documentation into site/; a broken link fails
+	$(BIN)/zensical build --clean --strict
+	$(BIN)/python .ci/site_is_whole.py site
+
+ui: $(STAMP) ## Take the pictures in docs/images/ (needs chromium and tmux)
 	PYTHONPATH=tests $(BIN)/python tests/screenshots.py
+	$(BIN)/python tests/terminal_picture.py
 
 package: $(STAMP) ## Build the wheel, compare it with git, and try it installed
 	.ci/package $(BIN)/python
@@ -62,4 +70,4 @@ ci: ## Everything that CI runs
 	.ci/run
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
 import fsspec
@@ -25,15 +25,21 @@ _FSSPEC = cast(Any, fsspec)
 class Batching:
     """Activities of RolloutBatch and Rollout; they need no pool."""
 
-    def __init__(self, heartbeat_s: float) -> None:
+    def __init__(self, heartbeat_s: float, searchable: Callable[[], bool] = lambda: False) -> None:
+        """`searchable` says whether this worker's workflows set search attributes; known once it runs."""
         self._heartbeat_s = heartbeat_s
+        self._searchable = searchable
 
     @activity.defn(name=names.LOAD_TASKS)
     async def load_tasks(self, call: LoadTasksInput) -> LoadTasksOutput:
         """Read a page of tasks from JSON lines. A wrong line fails once, naming the line and the field."""
+        searchable = self._searchable()
+        if not call.url:
+            return LoadTasksOutput(searchable=searchable)
         with translated():
             async with heartbeating(self._heartbeat_s, lambda: None):
-                return await asyncio.to_thread(_load, call)
+                loaded = await asyncio.to_thread(_load, call)
+        return loaded.model_copy(update={"searchable": searchable})
 
     @activity.defn(name=names.RECORD_RESULT)
     async def record_result(self, call: RecordResultInput) -> Nothing:
@@ -45,6 +51,7 @@ class Batching:
 
 
 def _load(call: LoadTasksInput) -> LoadTasksOutput:
+    _require_protocol("tasks_url", call.url)
     try:
         with _FSSPEC.open(call.url, "rt", encoding="utf-8") as opened:
             lines = cast(TextIO, opened)
@@ -72,6 +79,7 @@ def _task(url: str, number: int, line: str) -> RolloutTask:
 
 def _record(call: RecordResultInput) -> None:
     """Object stores write whole objects; a local file is written beside and renamed, so that no reader sees half."""
+    _require_protocol("results_url", call.url)
     filesystem, folder = cast(tuple[Any, str], _FSSPEC.url_to_fs(call.url))
     name = posixpath.join(folder, f"{call.result.rollout_id}.json")
     text = json.dumps(call.result.model_dump(mode="json"), separators=(",", ":"))
@@ -85,6 +93,21 @@ def _record(call: RecordResultInput) -> None:
             filesystem.pipe_file(name, text.encode())
     except OSError as error:
         raise PoolUnavailable(f"results_url {call.url} cannot be written: {error}") from error
+
+
+def _require_protocol(field: str, url: str) -> None:
+    """fsspec brings local files and HTTP; other kinds of URL need a package each, which no retry installs.
+
+    Raises:
+        InvalidInput: this worker has none for the URL.
+    """
+    protocol = url.partition("://")[0] if "://" in url else "file"
+    try:
+        _FSSPEC.get_filesystem_class(protocol)
+    except ImportError as error:
+        raise InvalidInput(field, f"{url}: {error}, beside each of emberpool's workers") from error
+    except ValueError as error:
+        raise InvalidInput(field, f"{url}: {error}") from error
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:

@@ -229,6 +229,7 @@ class LoadTasksInput(Frozen):
     """Read tasks `offset` to `offset + limit` of a file of JSON lines."""
 
     url: str
+    """Empty: there is no file; only what the worker says of itself is wanted."""
     offset: int = 0
     limit: int = 50
     count: bool = False
@@ -240,6 +241,8 @@ class LoadTasksOutput(Frozen):
 
     tasks: tuple[RolloutTask, ...] = ()
     total: int = 0
+    searchable: bool = False
+    """Whether the namespace has emberpool's search attributes and this worker sets them."""
 
 
 class RecordResultInput(Frozen):

@@ -56,7 +56,8 @@ class Companions:
         one_shot = OneShot(self._pools, calls, ladder)
         self.agent_calls = AgentCalls(self._pools, calls)
         """What the tools of agents work through; the plugin's interceptor hands it to them."""
-        managing, tending, batching = Managing(self._pools), Tending(self._pools), Batching(settings.heartbeat_s)
+        managing, tending = Managing(self._pools), Tending(self._pools)
+        batching = Batching(settings.heartbeat_s, lambda: self._pools.searchable)
         self._activities: Mapping[Role, list[Callable[..., Any]]] = {
             "main": [calls.run_command, *AGENT_TOOLS],
             "control": [

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from temporalio import workflow
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
+    ExecuteWorkflowInput,
     Interceptor,
     StartActivityInput,
     WorkflowInboundInterceptor,
@@ -22,6 +24,7 @@ from emberpool.activities import names
 from emberpool.activities.agent_tools import HERE, AgentCalls, Here
 from emberpool.activities.current import CURRENT, from_headers, to_headers
 from emberpool.workflows.dispatch import HEARTBEAT_TIMEOUT, RETRY
+from emberpool.workflows.plain import refuse_several
 
 TOOL_NAMES = frozenset({names.SANDBOX_BASH, names.SANDBOX_READ, names.SANDBOX_WRITE})
 TOOL_TIMEOUT = timedelta(minutes=5)
@@ -63,6 +66,10 @@ class _Activities(ActivityInboundInterceptor):
 class _Workflows(WorkflowInboundInterceptor):
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
         super().init(_Outbound(outbound))
+
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        refuse_several(workflow.info().workflow_type, input.args)
+        return await super().execute_workflow(input)
 
 
 class _Outbound(WorkflowOutboundInterceptor):

@@ -32,6 +32,7 @@ WORKFLOWS: tuple[type, ...] = (ToolCall, SandboxSession, Rollout, RolloutBatch, 
 PASSED_THROUGH = {
     "emberpool.pool": "its models must be the very classes that the data converter builds",
     "emberpool.activities": "names and payload models, likewise",
+    "emberpool.worker": "a file that holds a workflow and the program that registers this plugin imports it",
 }
 """Modules that Temporal's workflow sandbox does not load anew, each with its reason. emberpool.workflows stays
 inside."""

@@ -43,15 +43,15 @@ def schema_of(name: str) -> dict[str, Any]:
     model, purpose = SCHEMAS[name]
     written_by_us = purpose.startswith("result")
     schema = model.model_json_schema(mode="serialization" if written_by_us else "validation")
-    described = {one.__name__: _descriptions(one) for one in _with_parts(model)}
+    described = {one.__name__: descriptions(one) for one in _with_parts(model)}
     _describe(schema, described.get(model.__name__, {}))
     for title, part in cast(dict[str, dict[str, Any]], schema.get("$defs", {})).items():
         _describe(part, described.get(title, {}))
     return {"$schema": DIALECT, **schema, "title": name, "$comment": purpose}
 
 
-def _describe(schema: dict[str, Any], descriptions: Mapping[str, str]) -> None:
-    for field, description in descriptions.items():
+def _describe(schema: dict[str, Any], told: Mapping[str, str]) -> None:
+    for field, description in told.items():
         if field in schema.get("properties", {}):
             schema["properties"][field].setdefault("description", description)
 
@@ -69,15 +69,16 @@ def _with_parts(model: type[BaseModel]) -> Iterable[type[BaseModel]]:
     return found.values()
 
 
-def _descriptions(model: type[BaseModel]) -> Mapping[str, str]:
-    """The docstring below each field, by field."""
+def descriptions(model: type) -> Mapping[str, str]:
+    """The docstring below each field of a model, or below each member of an enumeration, by its name."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     if not isinstance(body, ast.ClassDef):
         return {}
     found: dict[str, str] = {}
     for before, after in zip(body.body, body.body[1:], strict=False):
-        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
+        if isinstance(before, ast.AnnAssign | ast.Assign) and isinstance(after, ast.Expr):
+            target = before.target if isinstance(before, ast.AnnAssign) else before.targets[0]
             text = after.value.value if isinstance(after.value, ast.Constant) else None
-            if isinstance(text, str):
-                found[before.target.id] = " ".join(text.split())
+            if isinstance(target, ast.Name) and isinstance(text, str):
+                found[target.id] = " ".join(text.split())
     return found

@@ -25,11 +25,14 @@ from emberpool.pool.model.rollout import (
 from emberpool.workflows.dispatch import call
 from emberpool.workflows.meter import batch_ended
 from emberpool.workflows.plain import NOT_GIVEN, Plain, parsed
+from emberpool.workflows.searchable import make_batch_searchable
 
 SHARD_SIZE = 500
 """Children per shard: about 3,000 of its events, under the 4,096 at which the server suggests to continue as new."""
 PAGE = 50
 """Tasks loaded at once: a payload of some 100 KiB."""
+SEARCHABLE_PATCH = "emberpool-searchable-batch"
+"""Histories without it are of batches that asked no worker about search attributes."""
 
 
 class ShardInput(Frozen):
@@ -161,8 +164,7 @@ class RolloutBatch:
     async def run(self, given: Plain[RolloutBatchInput] = NOT_GIVEN) -> RolloutBatchResult:
         """Shards run side by side and share the batch's concurrency by their size. A wrong input fails once."""
         batch = self._batch = parsed(RolloutBatchInput, given)
-        tasks = len(batch.tasks) or (await _load(batch, 0, 1, count=True)).total
-        self._total = tasks * batch.rollouts_per_task
+        self._total = await self._tasks(batch) * batch.rollouts_per_task
         firsts = range(0, self._total, SHARD_SIZE)
         sizes = [min(SHARD_SIZE, self._total - first) for first in firsts]
         shares = _shares(batch.concurrency, sizes)
@@ -177,6 +179,16 @@ class RolloutBatch:
     def progress(self) -> BatchProgress:
         """The batch's size; each shard tells how far it is."""
         return BatchProgress(total=self._total)
+
+    async def _tasks(self, batch: RolloutBatchInput) -> int:
+        """How many tasks there are. The same activity says whether a batch can be made searchable, so one whose tasks
+        came with it asks too."""
+        if batch.tasks and not workflow.patched(SEARCHABLE_PATCH):
+            return len(batch.tasks)
+        loaded = await _load(batch, 0, 1, count=True)
+        if loaded.searchable:
+            make_batch_searchable(batch.caller, batch.profile)
+        return len(batch.tasks) or loaded.total
 
     async def _run_shard(self, first: int, count: int, concurrency: int) -> RolloutBatchResult:
         result: RolloutBatchResult = await workflow.execute_child_workflow(

@@ -4,6 +4,7 @@ Temporal fails a workflow *task* whose input cannot be decoded, and tries it aga
 sees a workflow that hangs. So these workflows take the payload as it came, and fail once, naming the field.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -11,6 +12,7 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
+from emberpool.activities import names
 from emberpool.activities.errors import to_temporal
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.inputs import invalid_input
@@ -32,6 +34,9 @@ else:
             return RawValue
 
 
+PLAIN = frozenset({names.TOOL_CALL, names.ROLLOUT, names.ROLLOUT_BATCH})
+"""The workflows with such a parameter; each takes one input."""
+
 NOT_GIVEN = cast(Any, RawValue(Payload()))
 """Default of such a parameter, for a start without any input."""
 
@@ -48,6 +53,17 @@ def parsed(model: type[M], given: M) -> M:
         raise to_temporal(error) from error
     except ValidationError as error:
         raise to_temporal(_told(model, error)) from error
+
+
+def refuse_several(workflow_type: str, given: Sequence[object]) -> None:
+    """Python could not even call a workflow with more inputs than it takes: its task would fail for ever.
+
+    Raises:
+        ApplicationError: of type InvalidInput, not retryable, if one of the PLAIN workflows is given several inputs.
+    """
+    if workflow_type in PLAIN and len(given) > 1:
+        problem = f"{len(given)} were given: give one JSON object that holds all fields, with one --input"
+        raise to_temporal(InvalidInput("input", problem))
 
 
 def _decoded(model: type[M], given: object) -> M:

@@ -4,6 +4,7 @@ Opt-in, since setting one that the namespace does not have would fail the workfl
 answers a sandbox's call says whether they are registered; its answer is in the history, so a replay decides alike.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from temporalio import workflow
@@ -28,6 +29,15 @@ def make_searchable(sandbox: Sandbox, outcome: str = "") -> None:
         names.SEARCH_SOURCE: lease.source.value if lease is not None else "",
         names.SEARCH_OUTCOME: outcome,
     }
+    _upsert(known)
+
+
+def make_batch_searchable(caller: str, profile: str) -> None:
+    """Write whose batch this workflow is, once a worker has said that the namespace has the attributes."""
+    _upsert({names.SEARCH_CALLER: caller, names.SEARCH_PROFILE: profile})
+
+
+def _upsert(known: Mapping[str, str]) -> None:
     updates: list[SearchAttributeUpdate[Any]] = [_update(name, value) for name, value in known.items() if value]
     workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType]
 

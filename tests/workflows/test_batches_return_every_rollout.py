@@ -6,10 +6,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from fixtures.stack import Site
 from scenarios.policies import POLICY, task, two_tries
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
+from emberpool.activities.batch import Batching
+from emberpool.activities.models import LoadTasksInput
 from emberpool.pool.model.claim import Source
 from emberpool.pool.model.rollout import (
     RolloutBatchInput,
@@ -81,3 +86,12 @@ async def test_an_infrastructure_fault_is_no_reward(site: Site) -> None:
         )
     assert (result.outcome, result.reward) == (RolloutOutcome.INFRA, None)
     assert "InvalidInput" in result.reason and "missing" in result.reason
+
+
+@pytest.mark.parametrize(("url", "told"), [("s3://bucket/tasks.jsonl", "s3fs"), ("nope://a/b", "not known")])
+async def test_a_url_that_no_worker_can_read_fails_once(url: str, told: str) -> None:
+    """Where fsspec lacks a package, or there is none: the text names it, and nothing is retried."""
+    environment = ActivityEnvironment()
+    with pytest.raises(ApplicationError, match=told) as raised:
+        await environment.run(Batching(heartbeat_s=1.0).load_tasks, LoadTasksInput(url=url))
+    assert (raised.value.type, raised.value.non_retryable) == ("InvalidInput", True)

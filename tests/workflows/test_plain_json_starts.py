@@ -1,5 +1,6 @@
 """Workflows start from plain JSON with Temporal's own command line, and a wrong input fails once and says why."""
 
+import asyncio
 import json
 import subprocess
 import uuid
@@ -20,6 +21,8 @@ from emberpool.workflows.tool_call import ToolCall
 
 COMMAND = {"shell": "echo $GREETING; cat in.txt", "env": {"GREETING": "hello"}}
 CALL: Mapping[str, Any] = {"profile": "py", "caller": "cli", "command": COMMAND}
+FAILED_S = 60.0
+"""A workflow whose task fails is tried again for ever."""
 TASK = {"id": "t/1", "verifier": {"command": {"argv": ["true"]}}}
 
 
@@ -44,7 +47,8 @@ async def failure(site: Site, workflow_id: str) -> ApplicationError:
     """What the workflow fails with; no task of it may have failed."""
     handle = site.client.get_workflow_handle(workflow_id)
     with pytest.raises(WorkflowFailureError) as raised:
-        await handle.result()
+        async with asyncio.timeout(FAILED_S):
+            await handle.result()
     assert failed_tasks(await handle.fetch_history()) == []
     assert isinstance(raised.value.cause, ApplicationError)
     return raised.value.cause
@@ -90,6 +94,14 @@ async def test_a_wrong_input_fails_once_and_names_the_field(
     assert told in error.message, error.message
     field, problem = error.details
     assert f"{field}: {problem}" in error.message
+
+
+@pytest.mark.parametrize("workflow", [names.TOOL_CALL, names.ROLLOUT, names.ROLLOUT_BATCH])
+async def test_several_inputs_fail_once(site: Site, workflow: str) -> None:
+    """A field per --input, as one may type it at first: the workflow ends at once and says how to do it."""
+    error = await failure(site, start(site, workflow, '{"profile": "py"}', '{"caller": "a"}', '"b"'))
+    assert (error.type, error.non_retryable) == ("InvalidInput", True)
+    assert "input: 3 were given: give one JSON object" in error.message
 
 
 async def test_an_error_of_the_sandbox_is_typed_too(site: Site) -> None:
