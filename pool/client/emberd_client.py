@@ -200,6 +200,17 @@ class EmberdClient:
         body |= {"id": execution_id, "wait_s": poll_s}
         return await self._json(pod, proof, "/v1/exec", body, poll_s + ANSWER_S)
 
+    async def ask(
+        self, pod: PodAddress, proof: LeaseProof, target: str, body: dict[str, Any], wait_s: float = 0.0
+    ) -> dict[str, Any]:
+        """One POST and its answer, for the kinds of calls that have a module of their own; it may wait `wait_s`."""
+        return await self._json(pod, proof, target, body, wait_s + ANSWER_S)
+
+    async def get_json(self, pod: PodAddress, proof: LeaseProof, target: str) -> dict[str, Any]:
+        """One GET and its answer, likewise."""
+        answer: dict[str, Any] = json.loads((await self._call(pod, proof, "GET", target)).body)
+        return answer
+
     async def _json(
         self,
         pod: PodAddress,

@@ -31,18 +31,17 @@ def parse(body: Dict[str, Any], env: Dict[str, str], work: str, ceiling_s: float
         output_limit=output_limit(body.get("output_limit", 262144)),
         title=" ".join((body.get("shell") or " ".join(argv)).split())[:200],
         stdin_open=bool(body.get("stdin_open", False)),
-        tty=window(body["tty"]) if body.get("tty") else None,
+        tty=window(body, "tty_") if body.get("tty") else None,
         unlimited=bool(body.get("background", False)),
     )
 
 
-def window(value: Any) -> Tuple[int, int]:
+def window(body: Dict[str, Any], prefix: str = "") -> Tuple[int, int]:
     """Rows and columns of a terminal."""
-    size = as_object(value) or {}
-    rows, cols = size.get("rows", 24), size.get("cols", 80)
+    rows, cols = body.get(prefix + "rows", 24), body.get(prefix + "cols", 80)
     for number in (rows, cols):
         if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 65536:
-            raise bad_request("tty", "rows and cols must lie between 1 and 65535")
+            raise bad_request(prefix + "rows", "rows and cols must lie between 1 and 65535")
     return rows, cols
 
 

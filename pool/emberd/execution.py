@@ -2,15 +2,14 @@
 
 import fcntl
 import os
-import selectors
 import signal
-import socket
 import threading
 import time
 from typing import Any, Dict, NamedTuple, Optional
 
 from emberpool.pool.emberd import channel, follow, terminal, tree
 from emberpool.pool.emberd.capture import Capture
+from emberpool.pool.emberd.ends import Loop
 from emberpool.pool.emberd.feed import Input
 from emberpool.pool.emberd.room import Room
 
@@ -43,7 +42,7 @@ class Request(NamedTuple):
     unlimited: bool = False
     """It runs until it ends or the lease does."""
     extra: "tuple[int, ...]" = ()
-    """Further open files that the command finds as 7, 8, 9."""
+    """Further open files: the command finds four as 6 to 9, the shim keeps a fifth."""
 
 
 class Execution:
@@ -101,6 +100,16 @@ class Execution:
         """Of a stream, while it runs."""
         return self.stdout if name == "stdout" else self.stderr
 
+    @property
+    def changed(self) -> threading.Condition:
+        """Notified at every piece of output and at the end."""
+        return self._changed
+
+    def divert(self, stdout: Capture, stderr: Capture) -> None:
+        """Keep the output from now on elsewhere."""
+        with self._changed:
+            self.stdout, self.stderr = stdout, stderr
+
     def read_result(self) -> Dict[str, Any]:
         """The end of an execution that has one."""
         if self._result is None:
@@ -119,6 +128,7 @@ class Execution:
     def tell(self, message: channel.Message) -> bool:
         """Have the shim do something to the command; False if the foreground has ended."""
         with self._changed:
+            self._changed.wait_for(lambda: self._result is not None or self.pid is not None, START_S)
             if self._result is not None or self.pid is None:
                 return False
             try:
@@ -169,7 +179,7 @@ class Execution:
         child_in, child_out, child_err = self._terminal() if self.request.tty is not None else self._pipes()
         self._sock, child_status = channel.pair()
         channel.allow_peer_pid(self._sock)
-        message = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
+        message: Dict[str, Any] = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
         message["tty"] = self.request.tty is not None
         try:
             room.run(message, [child_in, child_out, child_err, child_status.fileno(), *self.request.extra])
@@ -198,7 +208,7 @@ class Execution:
     def _look_after(self) -> None:
         try:
             self._learn_pid()
-            loop = _Loop(self._stdin, self._input, self._stdout, self._stderr, self._sock)
+            loop = Loop(self._stdin, self._input, self._stdout, self._stderr, self._sock)
             self._until_end(loop)
             self._publish()
             self._input.close()
@@ -216,11 +226,12 @@ class Execution:
         self._sock.settimeout(None)
         with self._changed:
             self.pid, self._began = pid, pid is not None
+            self._changed.notify_all()
             killed = self._reason is not None
         if killed:
             self.kill("cancelled")
 
-    def _until_end(self, loop: "_Loop") -> None:
+    def _until_end(self, loop: Loop) -> None:
         deadline, killed = self.started + self.request.time_limit_s, False
         while self._status is None and loop.tree_lives:
             left = deadline - time.monotonic()
@@ -233,7 +244,7 @@ class Execution:
                 deadline, killed = time.monotonic() + AFTER_KILL_S, True
         self._drain(loop)
 
-    def _drain(self, loop: "_Loop") -> None:
+    def _drain(self, loop: Loop) -> None:
         """Read what is left. A killed tree is awaited to its last process; survivors of an end by itself are not."""
         deadline = time.monotonic() + (DRAIN_S if self._reason is None else AFTER_KILL_S)
         while loop.output_open or (loop.tree_lives and self._reason is not None):
@@ -241,7 +252,7 @@ class Execution:
             if left <= 0 or (not self._step(loop, left) and not loop.tree_lives):
                 return
 
-    def _step(self, loop: "_Loop", wait_s: Optional[float]) -> bool:
+    def _step(self, loop: Loop, wait_s: Optional[float]) -> bool:
         """Handle what is ready within `wait_s`; False if nothing was."""
         events = loop.ready(wait_s)
         for name in events:
@@ -277,7 +288,7 @@ class Execution:
                 if not self._take(name):
                     break
 
-    def _take_status(self, loop: "_Loop") -> None:
+    def _take_status(self, loop: Loop) -> None:
         try:
             message = channel.receive(self._sock)[0]
             self._status, self._left = message["status"], message["left"]
@@ -332,73 +343,6 @@ class Execution:
                 if fd >= 0:
                     os.close(fd)
                 setattr(self, name, -1)
-
-
-class _Loop:
-    """The open ends of one execution, by name."""
-
-    def __init__(self, stdin: int, given: Input, stdout: int, stderr: int, status: socket.socket) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._files: Dict[str, Any] = {"stdout": stdout, "status": status}
-        if stderr >= 0:
-            self._files["stderr"] = stderr
-        if given.wake >= 0:
-            self._files["wake"] = given.wake
-        for name, file in self._files.items():
-            self._selector.register(file, selectors.EVENT_READ, name)
-        self._stdin, self._input = stdin, given
-        if stdin >= 0:
-            os.set_blocking(stdin, False)
-            self.want_input()
-
-    @property
-    def tree_lives(self) -> bool:
-        """Whether the shim, and so something of the tree, is there."""
-        return "status" in self._files
-
-    @property
-    def output_open(self) -> bool:
-        """Whether somebody may still write."""
-        return "stdout" in self._files or "stderr" in self._files
-
-    @property
-    def open_count(self) -> int:
-        """Ends to look after."""
-        return len(self._files)
-
-    def ready(self, wait_s: Optional[float]) -> "list[str]":
-        """Names of the ends that can be served now."""
-        return [key.data for key, _ in self._selector.select(wait_s)]
-
-    def drop(self, name: str) -> None:
-        """Look after it no more."""
-        self._selector.unregister(self._files.pop(name))
-        if not self._files:
-            self._selector.close()
-
-    def want_input(self) -> None:
-        """Something may have to be written to stdin: look when it takes bytes."""
-        self._input.woken()
-        if self._stdin >= 0 and "stdin" not in self._files:
-            self._files["stdin"] = self._stdin
-            self._selector.register(self._stdin, selectors.EVENT_WRITE, "stdin")
-
-    def feed(self) -> bool:
-        """Write what stdin takes; True when nothing will follow: it is to be closed."""
-        over = self._input.feed(self._stdin)
-        if over is None:
-            return False
-        self.drop("stdin")
-        if over:
-            self._stdin = -1
-        return over
-
-    def end_input(self) -> None:
-        """Nobody will read stdin any more."""
-        for name in ("stdin", "wake"):
-            if name in self._files:
-                self.drop(name)
-        self._stdin = -1
 
 
 def _null() -> int:

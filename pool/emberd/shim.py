@@ -16,8 +16,9 @@ from typing import Any, Dict, List, NoReturn, Set
 from emberpool.pool.emberd import channel, kernel, terminal, tree, wakeup
 from emberpool.pool.emberd.config import Limits
 
-FIRST_EXTRA = 7
-"""Number that the first further file has in the command: the highest that every shell can name."""
+FIRST_EXTRA, IN_COMMAND = 6, 4
+"""Further files are 6 to 9 in the command, the highest numbers that every shell can name. What comes beyond them is the
+shim's."""
 _FROM_TERMINAL = [signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU]
 """What a terminal may send to the shim, which shares the command's process group."""
 
@@ -34,15 +35,15 @@ def run(message: Dict[str, Any], fds: List[int], limits: Limits, other_tasks: in
     status.sendall(b"!")
     try:
         _limit(limits, other_tasks)
-        foreground = _spawn(message, [stdin, stdout, stderr], _moved(extra))
+        foreground = _spawn(message, [stdin, stdout, stderr], _moved(extra[:IN_COMMAND]))
     except OSError as error:
         os.write(stderr, _explain(error, message).encode("utf-8", "surrogateescape"))
         code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
         channel.send(status, {"status": code << 8, "left": False})
         os._exit(0)
-    for fd in (stdin, stdout, stderr, *extra):
+    for fd in (stdin, stdout, stderr, *extra[:IN_COMMAND]):
         os.close(fd)
-    _Watch(foreground, status).loop()
+    _Watch(foreground, status, extra[IN_COMMAND:]).loop()
 
 
 def _moved(extra: List[int]) -> List[int]:
@@ -69,16 +70,14 @@ def _spawn(message: Dict[str, Any], streams: List[int], extra: List[int]) -> int
         for number in _FROM_TERMINAL:
             signal.signal(number, signal.SIG_IGN)
         ignored += _FROM_TERMINAL
-    return os.posix_spawnp(
-        argv[0], argv, env, file_actions=actions, setsid=not message.get("tty"), setsigdef=ignored
-    )
+    return os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=not message.get("tty"), setsigdef=ignored)
 
 
 class _Watch:
     """Waits for ended children and for emberd's wishes at once."""
 
-    def __init__(self, foreground: int, status: socket.socket) -> None:
-        self._foreground, self._status = foreground, status
+    def __init__(self, foreground: int, status: socket.socket, go: List[int]) -> None:
+        self._foreground, self._status, self._go = foreground, status, go
         self._reported = False
         self._spared: Set[int] = set()
         """Processes that an interrupt leaves alone."""
@@ -124,8 +123,10 @@ class _Watch:
             return
         if message["do"] == "signal":
             _signal_group(self._foreground, message["signal"])
-        elif message["do"] == "spare":
+        elif message["do"] == "go":
+            # From here, so that nothing of the text can run before it is known what was there already.
             self._spared = set(tree.descendants([self._foreground], tree.table()))
+            os.write(self._go[0], b"\n")
         elif message["do"] == "interrupt":
             os.kill(self._foreground, message["signal"])
             for pid in set(tree.descendants([self._foreground], tree.table())) - self._spared:
