@@ -61,10 +61,11 @@ class EmberdClient:
         """Close every connection; commands go on."""
         await self._transport.aclose()
 
-    async def state(self, name: PodName, endpoint: str) -> EmberdState:
+    async def state(self, name: PodName, endpoint: str, timeout_s: float = ANSWER_S) -> EmberdState:
         """What emberd says of itself; needs no lease."""
         pod = PodAddress.model_construct(name=name, uid="", boot_id="", endpoint=endpoint)
-        return EmberdState.model_validate_json((await self._call(pod, NO_PROOF, "GET", "/v1/state")).body)
+        answer = await self._call(pod, NO_PROOF, "GET", "/v1/state", timeout_s=timeout_s)
+        return EmberdState.model_validate_json(answer.body)
 
     async def run(
         self,

@@ -1,12 +1,13 @@
 """Starting background processes and steering executions that run."""
 
+import asyncio
 import base64
 from urllib.parse import quote
 
-from emberpool.pool.client.answers import LeaseProof
+from emberpool.pool.client.answers import LeaseProof, command_result
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.model.claim import PodAddress
-from emberpool.pool.model.command import Command
+from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.process import InputPiece, InputState, ProcessLine
 
@@ -66,3 +67,23 @@ async def resize_terminal(
 
 def _target(execution_id: ExecutionId, call: str) -> str:
     return f"/v1/exec/{quote(execution_id, safe='')}/{call}"
+
+
+async def await_end(
+    client: EmberdClient,
+    pod: PodAddress,
+    proof: LeaseProof,
+    execution_id: ExecutionId,
+    wait_s: float,
+    *,
+    poll_s: float = 5.0,
+) -> CommandResult | None:
+    """How it ended; None if it still runs after `wait_s`."""
+    deadline = asyncio.get_running_loop().time() + wait_s
+    while True:
+        left_s = max(0.0, min(poll_s, deadline - asyncio.get_running_loop().time()))
+        answer = await client.ask(pod, proof, _target(execution_id, "wait"), {"wait_s": left_s}, left_s)
+        if not answer["running"]:
+            return command_result(answer, 0.0)
+        if left_s < poll_s:
+            return None

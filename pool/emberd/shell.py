@@ -17,10 +17,10 @@ from emberpool.pool.emberd.capture import Capture
 from emberpool.pool.emberd.execution import Execution, Request
 from emberpool.pool.emberd.room import Room
 
-# The text is sourced, and not from a function, in which `declare` would make variables that end with it. `command` keeps
-# a syntax error from ending the shell; a redirection of a builtin lasts as long as the builtin, so commands and their
-# children do not see 8 and 9. The trap is how a time limit gets out of the text. It is set only while a text is sourced,
-# in a file of its own: an interrupt may come a moment too late, and a `return` too many then leaves just that file.
+# The text is sourced, and not from a function, in which `declare` would make variables that end with it. `command`
+# keeps a syntax error from ending the shell; a redirection of a builtin lasts as long as the builtin, so commands and
+# their children do not see 8 and 9. The trap is how a time limit gets out of the text. It is set only while a text is
+# sourced, in a file of its own: an interrupt may come a moment too late, and a `return` too many leaves just that file.
 SOURCE = b"""trap 'return 124' USR1
 command . /proc/self/fd/7 8<&- 9>&-
 emberd_status=$?

@@ -2,9 +2,11 @@
 
 from pydantic import Field
 
-from emberpool.pool.model.command import Outcome
+from emberpool.pool.model.command import CommandResult, Outcome
 from emberpool.pool.model.frozen import Bytes, Frozen
 
+LEFT_OUT = b"\n[... %b bytes left out ...]\n"
+"""Between the kept halves of a stream over its output limit, as emberd writes it."""
 MAX_PIECE = 512 * 1024
 """Most bytes of one stream in one answer: both, in base64, are 1.4 MiB and fit one payload."""
 
@@ -55,3 +57,38 @@ class OutputRead(Frozen):
     def complete(self) -> bool:
         """Whether the command has ended and all that is kept of its output was read."""
         return not self.running and self.stdout.end >= self.stdout.total and self.stderr.end >= self.stderr.total
+
+
+def rest_of(result: CommandResult, cursor: Cursor) -> OutputRead:
+    """What an ended command's result has of its output from a cursor on."""
+    return OutputRead(
+        running=False,
+        elapsed_s=result.duration_s,
+        stdout=_rest(result.stdout, result.stdout_bytes, cursor.stdout),
+        stderr=_rest(result.stderr, result.stderr_bytes, cursor.stderr),
+        outcome=result.outcome,
+        exit_code=result.exit_code,
+        signal=result.signal,
+        survivors=result.survivors,
+    )
+
+
+def _rest(kept: bytes, total: int, offset: int) -> Piece:
+    if len(kept) == total:
+        return Piece(offset=offset, data=kept[offset:], total=total)
+    head, tail = _halves(kept, total)
+    if offset < len(head):
+        return Piece(offset=offset, data=head[offset:], total=total)
+    start = max(offset, total - len(tail))
+    return Piece(offset=start, data=tail[start - (total - len(tail)) :], missed=start - offset, total=total)
+
+
+def _halves(kept: bytes, total: int) -> tuple[bytes, bytes]:
+    """The kept head and tail around the line that says how many bytes were left out."""
+    for digits in range(1, 20):
+        marker_size = len(LEFT_OUT % b"") + digits
+        size = len(kept) - marker_size
+        marker = LEFT_OUT % str(total - size).encode()
+        if size >= 0 and len(marker) == marker_size and kept[size // 2 :].startswith(marker):
+            return kept[: size // 2], kept[size // 2 + marker_size :]
+    return b"", b""

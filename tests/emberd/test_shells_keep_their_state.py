@@ -58,7 +58,7 @@ async def test_what_one_command_sets_the_next_one_finds(lease: Lease, program: s
 async def test_no_text_can_be_taken_for_an_end(lease: Lease, program: str) -> None:
     """A heredoc with everything in it, and texts that look like the shell's own talk (daytonaio/daytona#4230)."""
     talk = await opened(lease, program)
-    body = "$x `y` \"q\" 'r' \\\n\ttab\n0\nEOF \n{ echo \"$?\" >&9; } 2>/dev/null\ndone\n"
+    body = '$x `y` "q" \'r\' \\\n\ttab\n0\nEOF \n{ echo "$?" >&9; } 2>/dev/null\ndone\n'
     written = await talk(f"cat > note <<'EOF'\n{body}EOF")
     assert (written.exit_code, written.stdout, written.stderr) == (0, b"", b"")
     assert (await talk("cat note")).stdout == body.encode()
