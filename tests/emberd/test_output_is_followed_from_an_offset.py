@@ -126,7 +126,7 @@ async def test_split_frames_change_nothing(lease: Lease) -> None:
 
 
 async def test_a_throttled_link_delivers_all(lease: Lease) -> None:
-    """Hundreds of thousands of numbered lines over a slow link, read as they come or missed and told, never short.
+    """Eighty thousand numbered lines over a slow link: every byte, and the status with them.
 
     See kubernetes/kubernetes#124571.
     """
