@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from pydantic import BaseModel
+
 from emberpool.activities.calls import OpenCall, on_pod
 from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import CallInput, CallOutput
@@ -22,10 +24,11 @@ async def answered(
     do: Callable[[OpenCall], Awaitable[T]],
     output: type[Out],
     fields: Callable[[T], dict[str, object]],
+    details: Callable[[], BaseModel | None] = lambda: None,
 ) -> Out:
-    """Call `do` on the sandbox's pod, with heartbeats; its value becomes `fields` of the answer."""
+    """Call `do` on the sandbox's pod, with heartbeats of `details`; its value becomes `fields` of the answer."""
     pool = pools.get(call.ref.spec.profile)
-    async with heartbeating(pools.heartbeat_s, lambda: None):
+    async with heartbeating(pools.heartbeat_s, details):
         answer = await on_pod(pool, call.ref, limit_s, do)
     base: dict[str, object] = {"step": answer.step, "lease": answer.lease, "first_scheduled": answer.first_scheduled}
     base["searchable"] = pools.searchable

@@ -9,11 +9,11 @@ from emberpool.activities import names
 from emberpool.activities.calls import OpenCall
 from emberpool.activities.errors import translated
 from emberpool.activities.execution import execution_id
-from emberpool.activities.models import CallOutput
+from emberpool.activities.models import CallOutput, Progress
 from emberpool.activities.on_pod_calls import SHORT_S, answered
 from emberpool.activities.pools import Pools
 from emberpool.activities.process_models import OpenShellInput, RunInShellInput, RunInShellOutput
-from emberpool.pool.client import shells
+from emberpool.pool.client import answers, shells
 from emberpool.pool.model.errors import EmberpoolError
 from emberpool.pool.model.shell import ShellResult
 
@@ -42,6 +42,11 @@ class ShellCalls:
     async def run_in_shell(self, call: RunInShellInput) -> RunInShellOutput:
         """Run a text in a shell, or find the run that an earlier attempt began. A cancellation interrupts it."""
         current: list[OpenCall] = []
+        progress = Progress(elapsed_s=0, tail="")
+
+        def on_progress(now: answers.Progress) -> None:
+            nonlocal progress
+            progress = Progress(elapsed_s=now.elapsed_s, tail=now.tail)
 
         async def run(on: OpenCall) -> ShellResult:
             current[:] = [on]
@@ -55,6 +60,7 @@ class ShellCalls:
                 time_limit_s=call.time_limit_s,
                 output_limit=call.output_limit,
                 poll_s=self._pools.heartbeat_s,
+                on_progress=on_progress,
             )
             on.ran_s = result.duration_s
             return result
@@ -62,7 +68,13 @@ class ShellCalls:
         with translated():
             try:
                 return await answered(
-                    self._pools, call, call.time_limit_s, run, RunInShellOutput, lambda result: {"result": result}
+                    self._pools,
+                    call,
+                    call.time_limit_s,
+                    run,
+                    RunInShellOutput,
+                    lambda result: {"result": result},
+                    lambda: progress,
                 )
             except asyncio.CancelledError:
                 await asyncio.shield(_interrupt(current))

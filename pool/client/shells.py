@@ -1,10 +1,11 @@
 """Shells that live on between commands."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from emberpool.pool.client.answers import LeaseProof, command_result
+from emberpool.pool.client.answers import LeaseProof, Progress, command_result, to_progress
 from emberpool.pool.client.emberd_client import OVERTIME_S, REATTACH_TRIES, EmberdClient
 from emberpool.pool.model.claim import PodAddress
 from emberpool.pool.model.errors import PodRefused, PodUnreachable, ShellOver
@@ -38,8 +39,9 @@ async def run_in_shell(
     time_limit_s: float,
     output_limit: int,
     poll_s: float = 5.0,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> ShellResult:
-    """Run a text, or join the one of this id, and wait for its end.
+    """Run a text, or join the one of this id, and wait for its end; `on_progress` is called about every `poll_s`.
 
     Raises:
         ShellOver: the shell had ended before; the text did not run.
@@ -63,6 +65,8 @@ async def run_in_shell(
         except PodRefused as error:
             raise _over(shell_id, error) from error
         lost, known = 0, True
+        if on_progress is not None and answer["running"]:
+            on_progress(to_progress(answer))
         if not answer["running"]:
             result = command_result(answer, time_limit_s)
             return ShellResult(**result.model_dump(), shell=answer["shell"])

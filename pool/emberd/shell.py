@@ -35,6 +35,8 @@ INTERRUPT_S = 0.02
 """Between two interrupts of a text: the next one meets whatever the shell has begun since."""
 GRACE_S = 1.0
 """How long a shell may take to come back from an interrupt before it is killed."""
+END_S = 5.0
+"""How long the end of a shell that says no more is waited for."""
 LOOK_S = 0.1
 """How soon a kill, or the shell's own end, is noticed."""
 
@@ -92,7 +94,7 @@ class ShellCommand(Execution):
 
     def __init__(self, request: Request, text: str, shell: Shell) -> None:
         self._begin(request)
-        self._shell, self._text = shell, text
+        self._shell, self._text, self._never_began = shell, text, False
         self._changed = shell.execution.changed
         threading.Thread(target=self._run, name="shell", daemon=True).start()
 
@@ -107,6 +109,7 @@ class ShellCommand(Execution):
         with shell.turn:
             self.started = time.monotonic()
             if shell.ended or self._reason is not None:
+                self._never_began = True
                 self._finish(None)
                 return
             shell.execution.divert(self.stdout, self.stderr)
@@ -146,7 +149,8 @@ class ShellCommand(Execution):
         if told is not None:
             end = {"outcome": "exited", "exit_code": told, "signal": None, "survivors": False, "shell": "alive"}
         else:
-            last: Dict[str, Any] = shell.wait(5.0) or {"outcome": "signaled", "signal": 9}
+            wait_s = 0.0 if self._never_began else END_S  # the shell may live on then
+            last: Dict[str, Any] = shell.wait(wait_s) or {"outcome": "signaled", "signal": 9}
             end = {name: last.get(name) for name in ("outcome", "exit_code", "signal")}
             end.update(
                 survivors=bool(last.get("survivors")), shell="exited" if last["outcome"] == "exited" else "killed"
