@@ -80,5 +80,9 @@ def _headers(listed: Any) -> Dict[str, str]:
 def _port(where: Tuple[str, str]) -> Set[int]:
     """Decimal if it was told by netlink, hexadecimal if by /proc; of what could be either, both."""
     address, _, port = where[1].rpartition(":")
-    read = {int(port, 16)} if len(address) != 32 or len(port) == 4 else set()
-    return read | ({int(port)} if len(address) == 32 and port.isdigit() else set())
+    found: Set[int] = set()
+    if len(address) != 32 or len(port) == 4:
+        found.add(int(port, 16))
+    if len(address) == 32 and port.isdigit():
+        found.add(int(port))
+    return found

@@ -26,8 +26,8 @@ def read(execution: Execution, body: Dict[str, Any]) -> Dict[str, Any]:
     result = seen.pop("result")
     about: Dict[str, Any] = {"id": execution.request.id, "running": result is None}
     about["elapsed_s"] = round(execution.elapsed_s if result is None else result["duration_s"], 3)
-    told = result or {}
-    end = {name: told.get(name) for name in ("outcome", "exit_code", "signal", "shell")}
+    told: Dict[str, Any] = result or {}
+    end: Dict[str, Any] = {name: told.get(name) for name in ("outcome", "exit_code", "signal", "shell")}
     end["survivors"] = bool(told.get("survivors", False))
     return {**about, **seen, **end}
 

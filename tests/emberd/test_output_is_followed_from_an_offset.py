@@ -63,6 +63,16 @@ async def test_reading_again_from_a_cursor_gives_the_same(lease: Lease) -> None:
         await read_output(lease.client, lease.pod, lease.proof, new_id(), Cursor())
 
 
+async def test_the_end_of_what_is_kept_is_read_on_while_it_runs(lease: Lease) -> None:
+    """Past the kept head a cursor goes on in the kept tail, at its very byte."""
+    execution = await started(lease, shell="printf %0150d 7; sleep 0.3; printf abc; sleep 30", output_limit=100)
+    client, where = lease.client, (lease.pod, lease.proof, execution)
+    first = await read_output(client, *where, Cursor(stdout=140), wait_s=5)
+    assert (first.stdout.offset, first.stdout.data) == (140, b"0000000007")
+    more = await read_output(client, *where, first.cursor, wait_s=5)
+    assert (more.running, more.stdout.offset, more.stdout.data, more.stdout.missed) == (True, 150, b"abc", 0)
+
+
 async def test_a_slow_reader_is_told_what_it_missed(lease: Lease) -> None:
     """Beyond the output limit the middle is kept no more: its size is told, head and tail are exact."""
     execution = await started(lease, shell="seq 100000", output_limit=4000)

@@ -15,13 +15,14 @@ async def test_pieces_come_while_it_runs_and_make_the_whole(site: Site) -> None:
     """
     async with RemoteSandbox.open(site.client, profile="py", caller="ann", task_queue=site.queue) as sandbox:
         command = await sandbox.start("echo one; until [ -e go ]; do sleep 0.05; done; seq 2000; exit 7")
-        data, pieces = b"", 0
+        data, codes = b"", list[int | None]()
         async for piece in command.stream():
-            if not pieces:
+            if not codes:
                 await sandbox.write_file("go", "")
-            data, pieces = data + piece.stdout.data, pieces + 1
+            data += piece.stdout.data
+            codes.append(piece.exit_code)
         assert data == b"one\n" + b"".join(b"%d\n" % number for number in range(1, 2001))
-        assert pieces > 1 and piece.exit_code == 7
+        assert codes[0] is None and codes[-1] == 7
         other = RemoteSandbox.attach(site.client, sandbox.session_id, task_queue=site.queue)
         late = [seen async for seen in other.command(command.execution_id).stream(Cursor(stdout=4))]
         assert b"".join(seen.stdout.data for seen in late) == data[4:]
