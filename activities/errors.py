@@ -16,10 +16,13 @@ from emberpool.pool.model.errors import (
     PodRefused,
     PodUnreachable,
     PoolUnavailable,
+    PortUnreachable,
+    ProcessUnknown,
     RequestMismatch,
     SandboxClosed,
     SandboxFileError,
     SandboxLost,
+    ShellOver,
 )
 
 _ARGUMENTS: dict[type[EmberpoolError], tuple[str, ...]] = {
@@ -35,6 +38,9 @@ _ARGUMENTS: dict[type[EmberpoolError], tuple[str, ...]] = {
     CommandFailed: ("outcome", "exit_code", "signal", "tail"),
     CommandTimedOut: ("time_limit_s", "tail"),
     CommandOutOfMemory: ("tail",),
+    ShellOver: ("shell_id", "exit_code"),
+    PortUnreachable: ("port", "detail"),
+    ProcessUnknown: ("process_id",),
 }
 """Each error's constructor arguments, in order: they travel as the details of the ApplicationError."""
 

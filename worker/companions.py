@@ -15,9 +15,11 @@ from emberpool.activities.batch import Batching
 from emberpool.activities.ladder import Ladder
 from emberpool.activities.manage import Managing
 from emberpool.activities.pools import Pools
+from emberpool.activities.processes import ProcessCalls
 from emberpool.activities.recycle import Recycling
 from emberpool.activities.run_tool import OneShot
 from emberpool.activities.sandbox_calls import SandboxCalls
+from emberpool.activities.shells import ShellCalls
 from emberpool.activities.tend import Tending
 from emberpool.pool.model.profile import Profile
 from emberpool.worker.connections import open_pools
@@ -53,13 +55,14 @@ class Companions:
         address = settings.metrics_address
         self._metrics_server = MetricsServer(address, self._pools) if address else None
         calls, ladder, recycling = SandboxCalls(self._pools), Ladder(self._pools), Recycling(self._pools)
+        processes, shells = ProcessCalls(self._pools), ShellCalls(self._pools)
         one_shot = OneShot(self._pools, calls, ladder)
         self.agent_calls = AgentCalls(self._pools, calls)
         """What the tools of agents work through; the plugin's interceptor hands it to them."""
         managing, tending = Managing(self._pools), Tending(self._pools)
         batching = Batching(settings.heartbeat_s, lambda: self._pools.searchable)
         self._activities: Mapping[Role, list[Callable[..., Any]]] = {
-            "main": [calls.run_command, *AGENT_TOOLS],
+            "main": [calls.run_command, shells.run_in_shell, *AGENT_TOOLS],
             "control": [
                 calls.open_sandbox,
                 calls.bind_job,
@@ -68,6 +71,11 @@ class Companions:
                 calls.detach_sandbox,
                 calls.adopt_sandbox,
                 calls.watch_command,
+                processes.start_process,
+                processes.list_processes,
+                processes.steer_process,
+                processes.request_port,
+                shells.open_shell,
                 recycling.recycle_pod,
                 ladder.provision_pod,
                 ladder.promote_standby,
@@ -81,7 +89,12 @@ class Companions:
                 batching.load_tasks,
                 batching.record_result,
             ],
-            "wait": [ladder.wait_for_pod],
+            "wait": [
+                ladder.wait_for_pod,
+                processes.wait_for_process,
+                processes.read_output,
+                processes.follow_output,
+            ],
             "tools": [one_shot.run_tool],
         }
 

@@ -42,10 +42,14 @@ from emberpool.pool.model.errors import InvalidInput, PoolUnavailable, SandboxCl
 from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.inputs import checked
+from emberpool.pool.model.port import PortAnswer
 from emberpool.pool.model.rollout import TextFile
 from emberpool.workflows.dispatch import HASTY, PATIENT, RETRY, call
 from emberpool.workflows.holder import new_request, this_workflow
 from emberpool.workflows.ladder import climb
+from emberpool.workflows.ports import request_port
+from emberpool.workflows.processes import Processes
+from emberpool.workflows.shell import Shell
 
 Out = TypeVar("Out", bound=CallOutput)
 AnyOut = TypeVar("AnyOut", bound=Frozen)
@@ -236,9 +240,22 @@ class Sandbox:
             summary=_bound([file.path for file in files], len(env or {})),
         )
 
+    async def request_port(self, port: int, path: str = "/", **fields: object) -> PortAnswer:
+        """An HTTP request to a server in the sandbox; `fields` are those of PortRequest."""
+        return await request_port(self, port, path, fields)
+
     async def claim(self) -> None:
         """Claim the pod now, without a command. Optional: the first call claims it otherwise."""
         await self.invoke(names.OPEN_SANDBOX, lambda ref: CallInput(ref=ref), CallOutput, summary="open sandbox")
+
+    @property
+    def processes(self) -> Processes:
+        """Its background processes."""
+        return Processes(self)
+
+    def shell(self, program: str = "/bin/sh", *, cwd: str | None = None, shell_id: str | None = None) -> Shell:
+        """A shell that lives on between commands; it starts with its first. A `shell_id` finds one again."""
+        return Shell.of(self, program, cwd, shell_id)
 
     async def watch(self, execution_id: ExecutionId) -> WatchOutput:
         """How far a command is that another task of the workflow runs; its id is `ids.activity_execution`'s."""

@@ -29,8 +29,10 @@ from emberpool.pool.model.session import (
     SessionFile,
     SessionInput,
     SessionOpened,
+    SessionWhere,
     StartCommand,
     WaitCommand,
+    WhereCommand,
     WriteSessionFile,
 )
 from emberpool.workflows.sandbox import Sandbox
@@ -107,6 +109,14 @@ class SandboxSession:
             command = await self._stands(wait.execution_id, wait.wait_s)
             return await self._watched(command) if command.running else command
 
+    @workflow.update(name=names.SESSION_WHERE)
+    async def where(self, where: WhereCommand) -> SessionWhere:
+        """Where a command's output can be followed while it runs, by activities that leave nothing in this history."""
+        with self._serving():
+            info, activity_id = workflow.info(), _activity_id(self._known(where.execution_id).execution_id)
+            execution = activity_execution(info.namespace, info.workflow_id, info.run_id, activity_id)
+            return SessionWhere(ref=self._sandbox.ref, execution=execution)
+
     @workflow.update(name=names.SESSION_KILL)
     async def kill(self, kill: KillCommand) -> SessionCommand:
         """Kill a command and all that it started; one that has ended stays as it is."""
@@ -152,6 +162,10 @@ class SandboxSession:
 
     @wait.validator
     def _may_wait(self, wait: WaitCommand) -> None:
+        self._check_takes_calls()
+
+    @where.validator
+    def _may_ask_where(self, where: WhereCommand) -> None:
         self._check_takes_calls()
 
     @kill.validator

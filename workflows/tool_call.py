@@ -8,6 +8,7 @@ from emberpool.activities import names
 from emberpool.activities.errors import to_temporal
 from emberpool.pool.model.command import CommandResult, Outcome
 from emberpool.pool.model.errors import EmberpoolError
+from emberpool.pool.model.session import SessionWhere
 from emberpool.pool.model.tool_call import ToolCallInput
 from emberpool.workflows.plain import NOT_GIVEN, Plain, parsed
 from emberpool.workflows.sandbox import Sandbox
@@ -19,6 +20,14 @@ __all__ = ["ToolCall", "ToolCallInput"]
 @workflow.defn(name=names.TOOL_CALL)
 class ToolCall:
     """Runs one command and returns its end; a failing command is a result, not a failed workflow."""
+
+    def __init__(self) -> None:
+        self._sandbox: Sandbox | None = None
+
+    @workflow.query(name=names.SESSION_WHERE)
+    def where(self) -> SessionWhere:
+        """Where the command's output can be followed while it runs."""
+        return SessionWhere(ref=self._sandbox.ref if self._sandbox is not None else None)
 
     @workflow.run
     async def run(self, call: Plain[ToolCallInput] = NOT_GIVEN) -> CommandResult:
@@ -39,6 +48,7 @@ class ToolCall:
             wait_timeout=timedelta(seconds=call.wait_timeout_s),
             task_queue=call.task_queue,
         ) as sandbox:
+            self._sandbox = sandbox
             try:
                 if call.files:
                     await sandbox.bind(files=call.files)

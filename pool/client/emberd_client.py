@@ -61,10 +61,11 @@ class EmberdClient:
         """Close every connection; commands go on."""
         await self._transport.aclose()
 
-    async def state(self, name: PodName, endpoint: str) -> EmberdState:
+    async def state(self, name: PodName, endpoint: str, timeout_s: float = ANSWER_S) -> EmberdState:
         """What emberd says of itself; needs no lease."""
         pod = PodAddress.model_construct(name=name, uid="", boot_id="", endpoint=endpoint)
-        return EmberdState.model_validate_json((await self._call(pod, NO_PROOF, "GET", "/v1/state")).body)
+        answer = await self._call(pod, NO_PROOF, "GET", "/v1/state", timeout_s=timeout_s)
+        return EmberdState.model_validate_json(answer.body)
 
     async def run(
         self,
@@ -199,6 +200,17 @@ class EmberdClient:
         body = command.model_dump(mode="json", exclude={"replay_safe"})
         body |= {"id": execution_id, "wait_s": poll_s}
         return await self._json(pod, proof, "/v1/exec", body, poll_s + ANSWER_S)
+
+    async def ask(
+        self, pod: PodAddress, proof: LeaseProof, target: str, body: dict[str, Any], wait_s: float = 0.0
+    ) -> dict[str, Any]:
+        """One POST and its answer, for the kinds of calls that have a module of their own; it may wait `wait_s`."""
+        return await self._json(pod, proof, target, body, wait_s + ANSWER_S)
+
+    async def get_json(self, pod: PodAddress, proof: LeaseProof, target: str) -> dict[str, Any]:
+        """One GET and its answer, likewise."""
+        answer: dict[str, Any] = json.loads((await self._call(pod, proof, "GET", target)).body)
+        return answer
 
     async def _json(
         self,

@@ -5,16 +5,18 @@ import json
 import threading
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from emberpool.pool.emberd import exec_request, filecalls
+from emberpool.pool.emberd import exec_request, filecalls, steering
 from emberpool.pool.emberd.config import Config
 from emberpool.pool.emberd.execution import Execution, Request
 from emberpool.pool.emberd.executions import Executions
 from emberpool.pool.emberd.keeper import Keeper
 from emberpool.pool.emberd.ledger import Ledger
+from emberpool.pool.emberd.ports import Ports
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.room import Room, RoomError
 from emberpool.pool.emberd.shape import as_list, as_object
 from emberpool.pool.emberd.shaping import Shaping
+from emberpool.pool.emberd.shellcalls import Shells
 from emberpool.pool.emberd.signing import Claim, Signer
 from emberpool.pool.emberd.watchdog import Watchdog
 
@@ -33,6 +35,8 @@ class Calls:
     def __init__(self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper) -> None:
         self._config, self._signer, self._ledger, self._keeper = config, signer, ledger, keeper
         self.executions = Executions()
+        self._shells = Shells(self.executions)
+        self.ports = Ports()
         self._watchdog = Watchdog(self.executions, keeper.shape.memory_mb)
         self._shaping = Shaping(config, ledger, keeper, self._watchdog)
         self._bound: Dict[str, str] = {}
@@ -73,6 +77,42 @@ class Calls:
                 raise self._lost(error) from error
         self._watchdog.wake()
         return self._outcome(claim, execution, wait_s)
+
+    def start_shell(self, claim: Claim, body: Dict[str, Any]) -> Answer:
+        """POST /v1/shell."""
+        with self._ledger.lock:
+            self._ledger.demand_holder(claim)
+            room = self._room()
+            env = {**room.env, **self._config.env, **room.shape.root.env, **self._bound}
+            try:
+                execution = self._shells.start(body, env, room)
+            except RoomError as error:
+                raise self._lost(error) from error
+        self._watchdog.wake()
+        return _json(_line(execution))
+
+    def run_in_shell(self, claim: Claim, name: str, body: Dict[str, Any]) -> Answer:
+        """POST /v1/shell/ID/run."""
+        wait_s = exec_request.wait_s(body)
+        with self._ledger.lock:
+            self._ledger.demand_holder(claim)
+            execution = self._shells.run(name, body, self._config.room.limits.time_limit_s)
+        return self._outcome(claim, execution, wait_s)
+
+    def steer(self, claim: Claim, execution_id: str, name: str, body: Dict[str, Any]) -> Answer:
+        """POST /v1/exec/ID/read, stdin, signal, resize."""
+        do = steering.call_named(name)
+        if do is None:
+            raise bad_request("path", "there is no such call")
+        answer = do(self.executions.get(execution_id), body)
+        self._demand_lease(claim)
+        return _json(answer)
+
+    def request_port(self, claim: Claim, body: Dict[str, Any]) -> Answer:
+        """POST /v1/http."""
+        answer = self.ports.request(body)
+        self._demand_lease(claim)
+        return _json(answer)
 
     def wait(self, claim: Claim, execution_id: str, body: Dict[str, Any]) -> Answer:
         """POST /v1/exec/ID/wait."""
@@ -168,10 +208,7 @@ class Calls:
 
     def _outcome(self, claim: Claim, execution: Execution, wait_s: float) -> Answer:
         result = execution.wait(wait_s)
-        try:
-            self._ledger.demand_holder(claim)  # a fence may have ended it: then this is no result
-        except Refused as refusal:
-            raise Refused(409, "lease_over", refusal.detail) from refusal
+        self._demand_lease(claim)
         about: Dict[str, Any] = {
             "id": execution.request.id,
             "running": result is None,
@@ -181,6 +218,12 @@ class Calls:
             return _json(dict(about, **_unfinished(execution)))
         kept = {name: base64.b64encode(result[name]).decode("ascii") for name in ("stdout", "stderr")}
         return _json({**about, **result, **kept})
+
+    def _demand_lease(self, claim: Claim) -> None:
+        try:
+            self._ledger.demand_holder(claim)  # a fence may have ended it: then this is no result
+        except Refused as refusal:
+            raise Refused(409, "lease_over", refusal.detail) from refusal
 
     def _holder_room(self, claim: Claim) -> Room:
         with self._ledger.lock:
@@ -206,6 +249,7 @@ class Calls:
 
     def _forget_lease(self) -> None:
         self.executions.forget_all()
+        self._shells.forget_all()
         self._bound = {}
 
 

@@ -1,5 +1,7 @@
 """Keeps the head and the tail of a stream of any length in bounded memory, and counts the rest."""
 
+from typing import Tuple
+
 
 class Capture:
     """One output stream of one execution."""
@@ -36,6 +38,14 @@ class Capture:
         missing = self.total - self._head_limit - self._tail_limit
         tail = self._tail[len(self._tail) - self._tail_limit :]
         return bytes(self._head) + b"\n[... %d bytes left out ...]\n" % missing + bytes(tail)
+
+    def since(self, offset: int, limit: int) -> Tuple[int, bytes]:
+        """Where the first kept byte at or after `offset` lies, and at most `limit` bytes from there."""
+        if offset < len(self._head):
+            return offset, bytes(self._head[offset : offset + limit])
+        first = self.total - len(self._tail)
+        start = max(offset, first)
+        return start, bytes(self._tail[start - first : start - first + limit])
 
     def tail(self) -> bytes:
         """The last bytes, for people who watch it run."""

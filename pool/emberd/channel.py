@@ -10,7 +10,7 @@ import struct
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 _HEAD = struct.Struct("!I")
-_MOST_FDS = 8
+_MOST_FDS = 16
 
 Message = Dict[str, Any]
 

@@ -80,8 +80,10 @@ def _serve(config: Config, zygote_socket: socket.socket, zygote_pid: int) -> "tu
         reason = run_warm_up(config, keeper.current)
         if reason is not None:
             raise _NotReady(EXIT_WARM_UP, reason)
-    server, listen = make_server(config.listen, signer, Calls(config, signer, ledger, keeper))
+    calls = Calls(config, signer, ledger, keeper)
+    server, listen = make_server(config.listen, signer, calls)
     attestor.take_baseline()
+    calls.ports.take_baseline()
     if not config.standby_mb:
         keeper.prepare_spare()  # a pod that stands by holds as little as it can
     threading.Thread(target=server.serve_forever, name="server", daemon=True).start()

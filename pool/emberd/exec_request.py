@@ -4,7 +4,7 @@ import base64
 import binascii
 import math
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from emberpool.pool.emberd.execution import Request
 from emberpool.pool.emberd.refusal import bad_request
@@ -20,17 +20,29 @@ def parse(body: Dict[str, Any], env: Dict[str, str], work: str, ceiling_s: float
         Refused: 400, naming the field.
     """
     argv = _argv(body)
-    cwd = os.path.join(work, _text("cwd", body["cwd"])) if body.get("cwd") else work
+    cwd = os.path.join(work, checked_text("cwd", body["cwd"])) if body.get("cwd") else work
     return Request(
-        id=_id(body),
+        id=checked_id(body),
         argv=argv,
         env={**env, **checked_env(body.get("env") or {})},
         cwd=cwd,
         stdin=decoded("stdin", body.get("stdin") or ""),
-        time_limit_s=min(_number("time_limit_s", body.get("time_limit_s", 60.0)), ceiling_s),
-        output_limit=_output_limit(body.get("output_limit", 262144)),
+        time_limit_s=min(above_0("time_limit_s", body.get("time_limit_s", 60.0)), ceiling_s),
+        output_limit=output_limit(body.get("output_limit", 262144)),
         title=" ".join((body.get("shell") or " ".join(argv)).split())[:200],
+        stdin_open=bool(body.get("stdin_open", False)),
+        tty=window(body, "tty_") if body.get("tty") else None,
+        unlimited=bool(body.get("background", False)),
     )
+
+
+def window(body: Dict[str, Any], prefix: str = "") -> Tuple[int, int]:
+    """Rows and columns of a terminal."""
+    rows, cols = body.get(prefix + "rows", 24), body.get(prefix + "cols", 80)
+    for number in (rows, cols):
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 65536:
+            raise bad_request(prefix + "rows", "rows and cols must lie between 1 and 65535")
+    return rows, cols
 
 
 def wait_s(body: Dict[str, Any]) -> float:
@@ -47,8 +59,8 @@ def checked_env(env: Any) -> Dict[str, str]:
     if texts is None:
         raise bad_request("env", "must be an object of texts")
     for name, value in texts.items():
-        _text("env", name)
-        _text(f"env.{name}", value)
+        checked_text("env", name)
+        checked_text(f"env.{name}", value)
         if not name or "=" in name:
             raise bad_request("env", "a name must be non-empty and hold no '='")
     return texts
@@ -62,8 +74,9 @@ def decoded(field: str, text: Any) -> bytes:
         raise bad_request(field, "is no base64") from None
 
 
-def _id(body: Dict[str, Any]) -> str:
-    value = _text("id", body.get("id"))
+def checked_id(body: Dict[str, Any]) -> str:
+    """The id that the caller gave."""
+    value = checked_text("id", body.get("id"))
     if not 0 < len(value) <= 1000:
         raise bad_request("id", "must have 1 to 1000 characters")
     return value
@@ -75,13 +88,14 @@ def _argv(body: Dict[str, Any]) -> List[str]:
     if (body.get("argv") is None) == (shell is None):
         raise bad_request("argv", "give either argv or shell")
     if shell is not None:
-        return ["/bin/sh", "-c", _text("shell", shell)]
+        return ["/bin/sh", "-c", checked_text("shell", shell)]
     if not argv:
         raise bad_request("argv", "must be a list that is not empty")
-    return [_text("argv", part) for part in argv]
+    return [checked_text("argv", part) for part in argv]
 
 
-def _text(field: str, value: Any) -> str:
+def checked_text(field: str, value: Any) -> str:
+    """A text that the kernel can take."""
     if not isinstance(value, str):
         raise bad_request(field, "must be a text")
     if "\0" in value:
@@ -93,13 +107,15 @@ def _text(field: str, value: Any) -> str:
     return value
 
 
-def _number(field: str, value: Any) -> float:
+def above_0(field: str, value: Any) -> float:
+    """A finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
         raise bad_request(field, "must be a number above 0")
     return float(value)
 
 
-def _output_limit(value: Any) -> int:
+def output_limit(value: Any) -> int:
+    """Bytes kept per stream."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_OUTPUT:
         raise bad_request("output_limit", f"must lie between 0 and {MAX_OUTPUT}")
     return value

@@ -1,15 +1,16 @@
 """One command, from its start to the end of its whole tree, looked after by one thread."""
 
+import fcntl
 import os
-import selectors
 import signal
-import socket
 import threading
 import time
 from typing import Any, Dict, NamedTuple, Optional
 
-from emberpool.pool.emberd import channel, tree
+from emberpool.pool.emberd import channel, follow, terminal, tree
 from emberpool.pool.emberd.capture import Capture
+from emberpool.pool.emberd.ends import Loop
+from emberpool.pool.emberd.feed import Input
 from emberpool.pool.emberd.room import Room
 
 START_S = 15.0
@@ -19,6 +20,8 @@ DRAIN_S = 0.1
 AFTER_KILL_S = 3.0
 """How long a killed tree may take to end before the result is given without its wait status."""
 _PIECE = 65536
+_PIPE_HOLDS = 1024 * 1024
+"""The most that a pipe of an ordinary user can be made to hold."""
 
 
 class Request(NamedTuple):
@@ -32,6 +35,14 @@ class Request(NamedTuple):
     time_limit_s: float
     output_limit: int
     title: str
+    stdin_open: bool = False
+    """Whether stdin stays open for `write` after the first bytes."""
+    tty: "Optional[tuple[int, int]]" = None
+    """Rows and columns: the command has a terminal, and its output is one stream."""
+    unlimited: bool = False
+    """It runs until it ends or the lease does."""
+    extra: "tuple[int, ...]" = ()
+    """Further open files: the command finds four as 6 to 9, the shim keeps a fifth."""
 
 
 class Execution:
@@ -39,6 +50,11 @@ class Execution:
 
     def __init__(self, request: Request, room: Room) -> None:
         """Raises RoomError if the room is gone."""
+        self._begin(request)
+        self._open(room)
+        threading.Thread(target=self._look_after, name="execution", daemon=True).start()
+
+    def _begin(self, request: Request) -> None:
         self.request = request
         self.started = time.monotonic()
         self.pid: Optional[int] = None
@@ -50,8 +66,9 @@ class Execution:
         self._left = True
         self.stdout, self.stderr = Capture(request.output_limit), Capture(request.output_limit)
         self._began = False
-        self._open(room)
-        threading.Thread(target=self._look_after, name="execution", daemon=True).start()
+        self._forgotten = False
+        self._input = Input(request.stdin, request.stdin_open, request.tty is not None)
+        self._stdin = self._stdout = self._stderr = -1
 
     def wait(self, wait_s: float) -> Optional[Dict[str, Any]]:
         """The result as soon as there is one; None if there is none after `wait_s` seconds."""
@@ -67,6 +84,66 @@ class Execution:
             pid = self.pid
         if pid is not None:
             tree.end_below([pid])
+
+    def read(self, offsets: Dict[str, int], limit: int, wait_s: float) -> Dict[str, Any]:
+        """What is kept of both streams from `offsets` on, as soon as there is anything new or an end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._result is not None or self._is_past(offsets), wait_s)
+            window = follow.of_ended if self._result is not None else follow.of_running
+            streams = {name: window(self, name, offset, limit) for name, offset in offsets.items()}
+            return dict(streams, result=self._result)
+
+    def _is_past(self, offsets: Dict[str, int]) -> bool:
+        return any(self.capture(name).total > offset for name, offset in offsets.items())
+
+    def capture(self, name: str) -> Capture:
+        """Of a stream, while it runs."""
+        return self.stdout if name == "stdout" else self.stderr
+
+    @property
+    def changed(self) -> threading.Condition:
+        """Notified at every piece of output and at the end."""
+        return self._changed
+
+    def divert(self, stdout: Capture, stderr: Capture) -> None:
+        """Keep the output from now on elsewhere."""
+        with self._changed:
+            self.stdout, self.stderr = stdout, stderr
+
+    def read_result(self) -> Dict[str, Any]:
+        """The end of an execution that has one."""
+        if self._result is None:
+            raise ValueError("it runs")
+        return self._result
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the output of this ended execution was dropped."""
+        return self._forgotten
+
+    def write(self, data: bytes, offset: int, end: bool, wait_s: float) -> Dict[str, Any]:
+        """Put bytes of stdin in line; see `Input.add`."""
+        return self._input.add(data, offset, end, wait_s)
+
+    def tell(self, message: channel.Message) -> bool:
+        """Have the shim do something to the command; False if the foreground has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._result is not None or self.pid is not None, START_S)
+            if self._result is not None or self.pid is None:
+                return False
+            try:
+                channel.send(self._sock, message)
+            except (channel.Closed, OSError):
+                return False
+            return True
+
+    def resize(self, rows: int, cols: int) -> bool:
+        """Tell the terminal its size; False if there is none (any more)."""
+        with self._changed:
+            if self.request.tty is None or self._stdout < 0:
+                return False
+            terminal.resize(self._stdout, rows, cols)
+            return True
 
     @property
     def running(self) -> bool:
@@ -91,6 +168,7 @@ class Execution:
             if result is None:
                 return 0
             freed = len(result["stdout"]) + len(result["stderr"])
+            self._forgotten = True
             for name in ("stdout", "stderr"):
                 if result[name]:
                     result[name] = b"\n[... %d bytes left out ...]\n" % result[name + "_bytes"]
@@ -98,28 +176,43 @@ class Execution:
             return freed
 
     def _open(self, room: Room) -> None:
-        child_in, self._stdin = os.pipe2(os.O_CLOEXEC) if self.request.stdin else (_null(), -1)
-        self._stdout, child_out = os.pipe2(os.O_CLOEXEC)
-        self._stderr, child_err = os.pipe2(os.O_CLOEXEC)
+        child_in, child_out, child_err = self._terminal() if self.request.tty is not None else self._pipes()
         self._sock, child_status = channel.pair()
         channel.allow_peer_pid(self._sock)
-        message = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
+        message: Dict[str, Any] = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
+        message["tty"] = self.request.tty is not None
         try:
-            room.run(message, [child_in, child_out, child_err, child_status.fileno()])
+            room.run(message, [child_in, child_out, child_err, child_status.fileno(), *self.request.extra])
         except Exception:
             self._close_all()
             raise
         finally:
             child_status.close()
-            for fd in (child_in, child_out, child_err):
+            for fd in {child_in, child_out, child_err}:
                 os.close(fd)
+
+    def _pipes(self) -> "tuple[int, int, int]":
+        wanted = self.request.stdin or self.request.stdin_open
+        child_in, self._stdin = os.pipe2(os.O_CLOEXEC) if wanted else (_null(), -1)
+        self._stdout, child_out = os.pipe2(os.O_CLOEXEC)
+        self._stderr, child_err = os.pipe2(os.O_CLOEXEC)
+        for fd in (self._stdout, self._stderr):
+            os.set_blocking(fd, False)  # two threads may read what is there
+        return child_in, child_out, child_err
+
+    def _terminal(self) -> "tuple[int, int, int]":
+        self._stdout, child = terminal.open_pair(*(self.request.tty or (24, 80)))
+        self._stdin = fcntl.fcntl(self._stdout, fcntl.F_DUPFD_CLOEXEC, 3)
+        return child, child, child
 
     def _look_after(self) -> None:
         try:
             self._learn_pid()
-            loop = _Loop(self._stdin, self.request.stdin, self._stdout, self._stderr, self._sock)
+            loop = Loop(self._stdin, self._input, self._stdout, self._stderr, self._sock)
             self._until_end(loop)
             self._publish()
+            self._input.close()
+            loop.end_input()
             while loop.open_count:  # survivors may write on: never let them block on a full pipe
                 self._step(loop, None)
         finally:
@@ -133,16 +226,17 @@ class Execution:
         self._sock.settimeout(None)
         with self._changed:
             self.pid, self._began = pid, pid is not None
+            self._changed.notify_all()
             killed = self._reason is not None
         if killed:
             self.kill("cancelled")
 
-    def _until_end(self, loop: "_Loop") -> None:
+    def _until_end(self, loop: Loop) -> None:
         deadline, killed = self.started + self.request.time_limit_s, False
         while self._status is None and loop.tree_lives:
             left = deadline - time.monotonic()
-            if left > 0:
-                self._step(loop, left)
+            if left > 0 or self.request.unlimited:
+                self._step(loop, None if self.request.unlimited else left)
             elif killed:
                 break  # it does not die: a result without a wait status is better than none
             else:
@@ -150,7 +244,7 @@ class Execution:
                 deadline, killed = time.monotonic() + AFTER_KILL_S, True
         self._drain(loop)
 
-    def _drain(self, loop: "_Loop") -> None:
+    def _drain(self, loop: Loop) -> None:
         """Read what is left. A killed tree is awaited to its last process; survivors of an end by itself are not."""
         deadline = time.monotonic() + (DRAIN_S if self._reason is None else AFTER_KILL_S)
         while loop.output_open or (loop.tree_lives and self._reason is not None):
@@ -158,25 +252,43 @@ class Execution:
             if left <= 0 or (not self._step(loop, left) and not loop.tree_lives):
                 return
 
-    def _step(self, loop: "_Loop", wait_s: Optional[float]) -> bool:
+    def _step(self, loop: Loop, wait_s: Optional[float]) -> bool:
         """Handle what is ready within `wait_s`; False if nothing was."""
         events = loop.ready(wait_s)
         for name in events:
             if name == "status":
                 self._take_status(loop)
+            elif name == "wake":
+                loop.want_input()
             elif name == "stdin":
                 if loop.feed():
                     os.close(self._stdin)  # the command reads end-of-file now
                     self._stdin = -1
-            else:
-                data = os.read(self._stdout if name == "stdout" else self._stderr, _PIECE)
-                if not data:
-                    loop.drop(name)
-                else:
-                    (self.stdout if name == "stdout" else self.stderr).add(data)
+            elif self._take(name) == b"":
+                loop.drop(name)
         return bool(events)
 
-    def _take_status(self, loop: "_Loop") -> None:
+    def _take(self, name: str) -> Optional[bytes]:
+        """Read and keep what is there of a stream; None if nothing is, empty at its end."""
+        with self._changed:
+            try:
+                data = os.read(self._stdout if name == "stdout" else self._stderr, _PIECE)
+            except BlockingIOError:
+                return None
+            except OSError:
+                return b""  # a terminal that nobody has open any more
+            self.capture(name).add(data)
+            self._changed.notify_all()
+            return data
+
+    def take_what_is_there(self) -> None:
+        """Read all that was written before this call, for whom the loop's own pace is not enough."""
+        for name in ("stdout", "stderr"):
+            for _ in range(_PIPE_HOLDS // _PIECE + 1):
+                if not self._take(name):
+                    break
+
+    def _take_status(self, loop: Loop) -> None:
         try:
             message = channel.receive(self._sock)[0]
             self._status, self._left = message["status"], message["left"]
@@ -224,65 +336,13 @@ class Execution:
 
     def _close_all(self) -> None:
         self._sock.close()
-        for name in ("_stdin", "_stdout", "_stderr"):
-            fd = getattr(self, name)
-            if fd >= 0:
-                os.close(fd)
-            setattr(self, name, -1)
-
-
-class _Loop:
-    """The open ends of one execution, by name."""
-
-    def __init__(self, stdin: int, data: bytes, stdout: int, stderr: int, status: socket.socket) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._files: Dict[str, Any] = {"stdout": stdout, "stderr": stderr, "status": status}
-        for name, file in self._files.items():
-            self._selector.register(file, selectors.EVENT_READ, name)
-        self._data = memoryview(data)
-        if stdin >= 0:
-            os.set_blocking(stdin, False)
-            self._files["stdin"] = stdin
-            self._selector.register(stdin, selectors.EVENT_WRITE, "stdin")
-
-    @property
-    def tree_lives(self) -> bool:
-        """Whether the shim, and so something of the tree, is there."""
-        return "status" in self._files
-
-    @property
-    def output_open(self) -> bool:
-        """Whether somebody may still write."""
-        return "stdout" in self._files or "stderr" in self._files
-
-    @property
-    def open_count(self) -> int:
-        """Ends to look after."""
-        return len(self._files)
-
-    def ready(self, wait_s: Optional[float]) -> "list[str]":
-        """Names of the ends that can be served now."""
-        return [key.data for key, _ in self._selector.select(wait_s)]
-
-    def drop(self, name: str) -> None:
-        """Look after it no more."""
-        self._selector.unregister(self._files.pop(name))
-        if not self._files:
-            self._selector.close()
-
-    def feed(self) -> bool:
-        """Write what the pipe takes; True when all is written or nobody reads."""
-        fd = self._files["stdin"]
-        try:
-            self._data = self._data[os.write(fd, self._data[:_PIECE]) :]
-        except BlockingIOError:
-            return False
-        except OSError:
-            self._data = self._data[:0]
-        if self._data:
-            return False
-        self.drop("stdin")
-        return True
+        self._input.close()
+        with self._changed:
+            for name in ("_stdin", "_stdout", "_stderr"):
+                fd = getattr(self, name)
+                if fd >= 0:
+                    os.close(fd)
+                setattr(self, name, -1)
 
 
 def _null() -> int:

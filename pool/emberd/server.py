@@ -156,6 +156,13 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.calls.wait(claim, execution_id, _object(body))
             if where[4] == "kill":
                 return self.calls.kill(claim, execution_id)
+            return self.calls.steer(claim, execution_id, where[4], _object(body))
+        if where == ("POST", "v1", "shell"):
+            return self.calls.start_shell(claim, _object(body))
+        if where[:3] == ("POST", "v1", "shell") and len(where) == 5 and where[4] == "run":
+            return self.calls.run_in_shell(claim, unquote(where[3], errors="surrogateescape"), _object(body))
+        if where == ("POST", "v1", "http"):
+            return self.calls.request_port(claim, _object(body))
         if where == ("PUT", "v1", "file"):
             fields = _fields(query)
             path = filecalls.checked_path(fields.get("path"))

@@ -5,14 +5,22 @@ is how emberd knows that nothing of the execution is left.
 """
 
 import errno
+import fcntl
 import os
 import resource
+import select
 import signal
 import socket
-from typing import Any, Dict, List, NoReturn
+from typing import Any, Dict, List, NoReturn, Set
 
-from emberpool.pool.emberd import channel, kernel
+from emberpool.pool.emberd import channel, kernel, terminal, tree, wakeup
 from emberpool.pool.emberd.config import Limits
+
+FIRST_EXTRA, IN_COMMAND = 6, 4
+"""Further files are 6 to 9 in the command, the highest numbers that every shell can name. What comes beyond them is the
+shim's."""
+_FROM_TERMINAL = [signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU]
+"""What a terminal may send to the shim, which shares the command's process group."""
 
 
 def run(message: Dict[str, Any], fds: List[int], limits: Limits, other_tasks: int) -> NoReturn:
@@ -20,60 +28,127 @@ def run(message: Dict[str, Any], fds: List[int], limits: Limits, other_tasks: in
 
     `other_tasks`: processes and threads of the same user that are no job's, and so come on top of the limit.
     """
-    stdin, stdout, stderr, status_fd = fds
+    stdin, stdout, stderr, status_fd, *extra = fds
     status = socket.socket(fileno=status_fd)
     os.setsid()
     kernel.set_subreaper()
     status.sendall(b"!")
     try:
         _limit(limits, other_tasks)
-        foreground = _spawn(message, stdin, stdout, stderr)
+        foreground = _spawn(message, [stdin, stdout, stderr], _moved(extra[:IN_COMMAND]))
     except OSError as error:
         os.write(stderr, _explain(error, message).encode("utf-8", "surrogateescape"))
         code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
         channel.send(status, {"status": code << 8, "left": False})
         os._exit(0)
-    for fd in (stdin, stdout, stderr):
+    for fd in (stdin, stdout, stderr, *extra[:IN_COMMAND]):
         os.close(fd)
-    _watch(foreground, status)
+    _Watch(foreground, status, extra[IN_COMMAND:]).loop()
 
 
-def _spawn(message: Dict[str, Any], stdin: int, stdout: int, stderr: int) -> int:
+def _moved(extra: List[int]) -> List[int]:
+    """Out of the way of the numbers that they are to have in the command."""
+    return [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for fd in extra]
+
+
+def _spawn(message: Dict[str, Any], streams: List[int], extra: List[int]) -> int:
     """Start the command in a session of its own. posix_spawn shares memory until the exec: no copy of an interpreter.
 
-    It searches the PATH of this process, so that of the command is taken on first.
+    It searches the PATH of this process, so that of the command is taken on first. With a terminal the session is the
+    shim's: when the leader of a session ends, the kernel throws away what nobody has read yet of its terminal.
     """
     argv = [channel.encoded(part) for part in message["argv"]]
     env = {channel.encoded(name): channel.encoded(value) for name, value in message["env"].items()}
     os.chdir(channel.encoded(message["cwd"]))
     os.environb[b"PATH"] = env.get(b"PATH", os.fsencode(os.defpath))
-    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, stdout, stderr))]
+    actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(streams)]
+    actions += [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(extra, FIRST_EXTRA)]
     # Python ignores the first two and the zygote the others; a command must not: `timeout` sends SIGTERM.
     ignored = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP]
-    return os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=True, setsigdef=ignored)
+    if message.get("tty"):
+        terminal.take_control(streams[0])
+        for number in _FROM_TERMINAL:
+            signal.signal(number, signal.SIG_IGN)
+        ignored += _FROM_TERMINAL
+    return os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=not message.get("tty"), setsigdef=ignored)
 
 
-def _watch(foreground: int, status: socket.socket) -> NoReturn:
-    while True:
-        try:
-            pid, code = os.waitpid(-1, 0)
-        except ChildProcessError:
-            os._exit(0)
-        if pid == foreground:
+class _Watch:
+    """Waits for ended children and for emberd's wishes at once."""
+
+    def __init__(self, foreground: int, status: socket.socket, go: List[int]) -> None:
+        self._foreground, self._status, self._go = foreground, status, go
+        self._reported = False
+        self._spared: Set[int] = set()
+        """Processes that an interrupt leaves alone."""
+
+    def loop(self) -> NoReturn:
+        ended = wakeup.on_child_end()
+        listened = [ended, self._status.fileno()]
+        while True:
+            self._reap()
+            ready = select.select(listened, [], [])[0]
+            if ended in ready:
+                os.read(ended, 4096)
+            if self._status.fileno() in ready:
+                try:
+                    self._obey(channel.receive(self._status)[0])
+                except channel.Closed:
+                    listened = [ended]  # emberd is gone; the room's end is near
+
+    def _reap(self) -> None:
+        """A child of the foreground becomes ours before its wait status does, so `left` is known when it is told."""
+        status, left = None, True
+        while True:
             try:
-                channel.send(status, {"status": code, "left": _any_left()})
+                pid, code = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                left = False
+                break
+            if pid == 0:
+                break
+            if pid == self._foreground:
+                status = code
+        if status is not None:
+            self._reported = True
+            try:
+                channel.send(self._status, {"status": status, "left": left})
             except channel.Closed:
-                pass  # emberd is gone; the room's end is near
+                pass
+        if not left:
+            os._exit(0)
+
+    def _obey(self, message: Dict[str, Any]) -> None:
+        if self._reported:
+            return
+        if message["do"] == "signal":
+            _signal_group(self._foreground, message["signal"])
+        elif message["do"] == "go":
+            # From here, so that nothing of the text can run before it is known what was there already.
+            self._spared = set(tree.descendants([self._foreground], tree.table()))
+            os.write(self._go[0], b"\n")
+        elif message["do"] == "interrupt":
+            os.kill(self._foreground, message["signal"])
+            for pid in set(tree.descendants([self._foreground], tree.table())) - self._spared:
+                _kill(pid)
 
 
-def _any_left() -> bool:
-    """Whether children are left: a child of the foreground became ours before its own wait status did."""
-    while True:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                return True
-        except ChildProcessError:
-            return False
+def _signal_group(pid: int, number: int) -> None:
+    """To the command and what it started in its process group; with a terminal the group is ours too: only to it."""
+    try:
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, number)
+        else:
+            os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass
 
 
 def _limit(limits: Limits, other_tasks: int) -> None:

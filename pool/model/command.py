@@ -34,6 +34,11 @@ class Command(Strict):
     """Seconds after which the whole process tree is killed. The one limit that all inner ones derive from."""
     output_limit: int = DEFAULT_OUTPUT_LIMIT
     """Bytes kept per stream (half head, half tail); the rest is drained and counted, and the command goes on."""
+    tty: bool = False
+    """Whether it has a terminal: stdout then is one stream with what it writes to stderr, lines end in CRLF."""
+    tty_rows: int = Field(default=24, ge=1, le=65535)
+    tty_cols: int = Field(default=80, ge=1, le=65535)
+    """Size of the terminal's window."""
     replay_safe: bool = False
     """May run again when it cannot be known whether it ran; otherwise the call ends with SandboxLost."""
 

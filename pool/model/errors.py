@@ -169,6 +169,40 @@ class CommandOutOfMemory(CommandFailed):
         self.outcome, self.exit_code, self.signal, self.tail = "oom_killed", None, 9, tail
 
 
+class ShellOver(EmberpoolError):
+    """The shell had ended before the call. Raised by calls in a shell; the sandbox lives on; not retried.
+
+    `exit_code` is its exit status, None if it was killed.
+    """
+
+    remedy = "open a new shell; what was set in the old one is gone, files are not"
+
+    def __init__(self, shell_id: str, exit_code: int | None) -> None:
+        how = "was killed" if exit_code is None else f"ended with exit status {exit_code}"
+        super().__init__(f"shell {shell_id!r} {how}; the command did not run")
+        self.shell_id, self.exit_code = shell_id, exit_code
+
+
+class PortUnreachable(EmberpoolError):
+    """No server of the sandbox answered on the port. Raised by requests to ports; the sandbox lives on; not retried."""
+
+    remedy = "wait until the server listens on 127.0.0.1 or 0.0.0.0, or raise time_limit_s"
+
+    def __init__(self, port: int, detail: str) -> None:
+        super().__init__(f"port {port}: {detail}")
+        self.port, self.detail = port, detail
+
+
+class ProcessUnknown(EmberpoolError):
+    """The sandbox has no process of that id. Raised by calls on processes; not retried."""
+
+    remedy = "start it first; ids of an earlier sandbox are not known"
+
+    def __init__(self, process_id: str) -> None:
+        super().__init__(f"process {process_id!r} was never started in this sandbox")
+        self.process_id = process_id
+
+
 class IndexRebuilding(PoolUnavailable):
     """The index has no generation: Redis was lost or is new. Raised by every transition but `claim`; retried."""
 

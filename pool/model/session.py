@@ -91,6 +91,21 @@ class WaitCommand(Strict):
     wait_s: float = Field(default=0.0, ge=0, le=MAX_WAIT_S)
 
 
+class WhereCommand(Strict):
+    """Where a command's output can be read while it runs."""
+
+    execution_id: str
+
+
+class SessionWhere(Frozen):
+    """A sandbox, and an execution in it. Holds no secret."""
+
+    ref: SandboxRef | None = None
+    """None: there is no sandbox yet."""
+    execution: str = ""
+    """Empty: the workflow does not know it; its run's only one is meant."""
+
+
 class KillCommand(Strict):
     """Kill a command and all that it started; answered when it is dead."""
 

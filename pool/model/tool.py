@@ -27,7 +27,9 @@ class RunToolInput(Strict):
 
     def digest(self) -> str:
         """Tells this call from another one that uses its id by mistake."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:32]
+        # Without a terminal as calls were told apart before there was any, so that one that spans an upgrade is known.
+        left_out = None if self.command.tty else {"command": {"tty", "tty_rows", "tty_cols"}}
+        return hashlib.sha256(self.model_dump_json(exclude=left_out).encode()).hexdigest()[:32]
 
 
 class RunToolOutput(Frozen):

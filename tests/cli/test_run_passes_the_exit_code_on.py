@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from fixtures.command_line import EMBERPOOL, clean_env
+from fixtures.processes import runs
 from fixtures.stack import Site
+from fixtures.waiting import wait_until
 
 Done = subprocess.CompletedProcess[bytes]
 
@@ -33,6 +36,31 @@ async def test_output_and_status_are_the_commands(site: Site) -> None:
     """Both streams as bytes, the exit status, and nothing beside them."""
     done = await run(site, "--shell", "--", r"printf '\377\n'; echo bad >&2; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, b"\xff\n", b"bad\n")
+
+
+async def test_output_comes_while_it_runs(site: Site) -> None:
+    """Both streams are passed on byte for byte before the end, and more than is kept at once is not cut.
+
+    Ctrl-C then kills the command.
+    """
+    address = site.client.service_client.config.target_host
+    env = clean_env({"EMBERPOOL_TASK_QUEUE": site.queue, "TEMPORAL_ADDRESS": address})
+    text = r"printf '\377one\n'; echo two >&2; sleep 4611"
+    argv = [*EMBERPOOL, "run", "--profile", "py", "--shell", "--", text]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*argv, env=env, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None and process.stderr is not None
+    async with asyncio.timeout(30):
+        assert await process.stdout.readline() == b"\xffone\n"
+        assert await process.stderr.readline() == b"two\n"
+        assert runs("sleep 4611")
+        process.send_signal(signal.SIGINT)
+        await process.wait()
+
+    async def killed() -> bool:
+        return not runs("sleep 4611")
+
+    await wait_until(killed)
 
 
 async def test_files_environment_and_stdin_go_in(site: Site, tmp_path: Path) -> None:

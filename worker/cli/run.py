@@ -52,7 +52,7 @@ def command(
     temporal_profile: TemporalProfile = None,
     task_queue: TaskQueue = QUEUE,
 ) -> None:
-    """Run one command in a sandbox; its output is ours, its exit status too.
+    """Run one command in a sandbox; its output is ours, as it comes, its exit status too.
 
     [bold]Exit status[/bold]: the command's own, or 124 its time limit passed, 137 it took too much memory, 128+N signal
     N ended it, 125 it did not run or its end is not known (no pod, a lost sandbox, a wrong option, no Temporal). A
@@ -103,6 +103,7 @@ def command(
 
 async def _run(given: ToolCallInput, reach: "Reach", as_json: bool) -> int:
     from emberpool.activities import names
+    from emberpool.worker.cli.streaming import stream_to
     from emberpool.worker.run import connect_client
 
     client = await connect_client(reach=reach)
@@ -117,7 +118,7 @@ async def _run(given: ToolCallInput, reach: "Reach", as_json: bool) -> int:
         static_summary=f"run: {given.command.title()}",
     )
     try:
-        result: CommandResult = await handle.result()
+        result = await (handle.result() if as_json else stream_to(client, handle, given.task_queue))
     except asyncio.CancelledError:
         # Ctrl-C kills the command there too, and its pod goes back.
         await asyncio.shield(handle.cancel())
@@ -147,9 +148,6 @@ def _tell(result: CommandResult, workflow_id: str, as_json: bool) -> None:
         texts = {"stdout": result.text, "stderr": result.error_text}
         print_json({"status": result.outcome.value, **told, **texts, "workflow_id": workflow_id})
         return
-    for stream, data in ((sys.stdout, result.stdout), (sys.stderr, result.stderr)):
-        stream.buffer.write(data)
-        stream.flush()
     if result.outcome is Outcome.TIMED_OUT:
         print_error(f"the command's time limit of {result.time_limit_s:g} s passed", "raise --time-limit")
     elif result.outcome is Outcome.OOM_KILLED:

@@ -3,7 +3,8 @@ it."""
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -30,11 +31,15 @@ from emberpool.pool.model.session import (
     SessionFile,
     SessionInput,
     SessionOpened,
+    SessionWhere,
     StartCommand,
     WaitCommand,
+    WhereCommand,
     WriteSessionFile,
 )
+from emberpool.pool.model.stream import Cursor, OutputRead
 from emberpool.worker.remote.errors import typed_failure, typed_fault
+from emberpool.worker.remote.following import follow
 from emberpool.workflows.session import SESSION_TURNS
 
 Out = TypeVar("Out", bound=Frozen)
@@ -68,6 +73,23 @@ class RemoteCommand:
             if not command.running:
                 return ended(command)
 
+    async def stream(self, cursor: Cursor | None = None) -> AsyncGenerator[OutputRead]:
+        """Its output as it comes, from a cursor to the end: nothing lost that was kept, nothing twice, gaps told.
+
+        Raises:
+            SandboxLost, NoCapacity, ...: why it has no end.
+        """
+        where = await self._sandbox.send(
+            names.SESSION_WHERE, WhereCommand(execution_id=self.execution_id), SessionWhere
+        )
+        async with aclosing(follow(self._sandbox.client, where, self._sandbox.task_queue, self._ended, cursor)) as all_:
+            async for piece in all_:
+                yield piece
+
+    async def _ended(self) -> CommandResult | None:
+        command = await self.poll(timedelta(seconds=0.3))
+        return None if command.running else ended(command)
+
     async def kill(self) -> CommandResult:
         """Kill it and all that it started."""
         return ended(
@@ -78,10 +100,14 @@ class RemoteCommand:
 class RemoteSandbox:
     """A sandbox of a session. `async with RemoteSandbox.open(...)` closes it; `attach` finds one that goes on."""
 
-    def __init__(self, client: Client, session_id: str, given: SessionInput | None = None) -> None:
+    def __init__(
+        self, client: Client, session_id: str, given: SessionInput | None = None, task_queue: str = ""
+    ) -> None:
         """Use `open` or `attach`."""
         self._client, self.session_id, self._given = client, session_id, given
         self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self.task_queue = given.task_queue if given is not None else task_queue
+        """Name of emberpool's task queues."""
 
     @classmethod
     def open(
@@ -120,9 +146,14 @@ class RemoteSandbox:
         return cls(client, f"emberpool-session/{caller}/{name or uuid.uuid4().hex}", given)
 
     @classmethod
-    def attach(cls, client: Client, session_id: str) -> Self:
+    def attach(cls, client: Client, session_id: str, *, task_queue: str = names.DEFAULT_TASK_QUEUE) -> Self:
         """The sandbox of a session that runs; nothing is asked until the first call."""
-        return cls(client, session_id)
+        return cls(client, session_id, task_queue=task_queue)
+
+    @property
+    def client(self) -> Client:
+        """The Temporal client that it speaks through."""
+        return self._client
 
     async def __aenter__(self) -> Self:
         await self.begin()

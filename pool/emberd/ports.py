@@ -1,0 +1,88 @@
+"""HTTP requests to a server that a job runs, on the pod's loopback and nowhere else.
+
+Rooms share the pod's network namespace, so emberd reaches the server as another job would.
+"""
+
+import base64
+import http.client
+from typing import Any, Dict, List, Set, Tuple
+
+from emberpool.pool.emberd import exec_request, sockets
+from emberpool.pool.emberd.refusal import Refused, bad_request
+from emberpool.pool.emberd.shape import as_list
+
+MAX_BODY = 16 * 1024 * 1024
+_HOPS = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te", "trailer", "host"}
+"""Headers of one connection, which are not passed on."""
+
+
+class Ports:
+    """Knows which ports were open before the first job: those are not the jobs' and are refused."""
+
+    def __init__(self) -> None:
+        self._before: Set[int] = set()
+
+    def take_baseline(self) -> None:
+        """Note what is open now: emberd's own port and those of other containers of the pod."""
+        self._before = {port for where in sockets.waiting() if where[0].startswith("tcp") for port in _port(where)}
+
+    def request(self, body: Dict[str, Any]) -> Dict[str, Any]:
+        """One request, one answer.
+
+        Raises:
+            Refused: 409 no_server, nobody listens there, or no answer came in time; 400, naming the field.
+        """
+        port = body.get("port")
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+            raise bad_request("port", "must lie between 1 and 65535")
+        if port in self._before:
+            raise bad_request("port", "was open before any job: it is no job's")
+        method = exec_request.checked_text("method", body.get("method") or "GET")
+        path = exec_request.checked_text("path", body.get("path") or "/")
+        if not path.startswith("/") or any(letter <= " " or letter > "~" for letter in path + method):
+            raise bad_request("path", "must be a percent-encoded path that begins with /")
+        limit = min(int(exec_request.above_0("limit", body.get("limit", 1024 * 1024))), MAX_BODY)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", port, timeout=min(exec_request.above_0("time_limit_s", body.get("time_limit_s", 30.0)), 300.0)
+        )
+        try:
+            data = exec_request.decoded("body", body.get("body") or "")
+            connection.request(method, path, data or None, _headers(body.get("headers") or []))
+            return _answer(connection.getresponse(), limit)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Refused(409, "no_server", f"port {port}: {type(error).__name__} {error}".rstrip()) from error
+        finally:
+            connection.close()
+
+
+def _answer(response: http.client.HTTPResponse, limit: int) -> Dict[str, Any]:
+    data = response.read(limit + 1)
+    return {
+        "status": response.status,
+        "headers": [[name.lower(), value] for name, value in response.getheaders() if name.lower() not in _HOPS],
+        "body": base64.b64encode(data[:limit]).decode("ascii"),
+        "truncated": len(data) > limit,
+    }
+
+
+def _headers(listed: Any) -> Dict[str, str]:
+    headers: Dict[str, str] = {}
+    for pair in as_list(listed) or []:
+        both: List[Any] = as_list(pair) or []
+        if len(both) != 2:
+            raise bad_request("headers", "must be pairs of texts")
+        name, value = (exec_request.checked_text("headers", part) for part in both)
+        if name.lower() not in _HOPS:
+            headers[name] = value
+    return headers
+
+
+def _port(where: Tuple[str, str]) -> Set[int]:
+    """Decimal if it was told by netlink, hexadecimal if by /proc; of what could be either, both."""
+    address, _, port = where[1].rpartition(":")
+    found: Set[int] = set()
+    if len(address) != 32 or len(port) == 4:
+        found.add(int(port, 16))
+    if len(address) == 32 and port.isdigit():
+        found.add(int(port))
+    return found
