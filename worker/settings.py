@@ -60,6 +60,17 @@ class Settings(BaseSettings):
     search_attributes: bool = False
     """Whether workflows get search attributes (EmberpoolCaller, ...). Needs them registered; a worker that finds them
     missing says so and goes on without."""
+    url_prefixes: tuple[str, ...] = ()
+    """What fsspec URLs of code bundles must begin with, as a JSON list: `["s3://ours/", "file:///srv/bundles/"]`. Empty
+    allows none. A workflow's input names the URL, and the worker opens it with its own rights."""
+    layer_dir: Path | None = None
+    """Folder of the worker's own for bundles and packages; default `emberpool-layers-UID` in the temporary folder."""
+    layer_mb: int = Field(default=8192, ge=1)
+    """MiB that they may take on disk; those that were used longest ago are deleted."""
+    secret_env_prefix: str = ""
+    """Beginning of the names of environment variables that jobs may be given by reference (`env:NAME`); empty: none."""
+    secret_dir: Path | None = None
+    """Folder whose files jobs may be given by reference (`file:NAME`), such as a mounted Kubernetes secret."""
     start_pool_managers: bool = True
     """Whether this worker starts the pool managers of its profiles if they do not run yet."""
 

@@ -96,12 +96,12 @@ def _put(sock: socket.socket, message: Dict[str, Any], limits: Limits) -> None:
 
 def _place(sock: socket.socket, message: Dict[str, Any]) -> None:
     """Copy a layer to where the job may change it."""
-    path = os.path.realpath(channel.encoded(message["path"]))
+    path = os.fsdecode(os.path.realpath(channel.encoded(message["path"])))
     try:
-        shutil.copytree(os.fsencode(message["source"]), path, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(message["source"], path, symlinks=True, dirs_exist_ok=True)
     except shutil.Error as error:
-        source, target, why = error.args[0][0]
-        raise _Refused("file_refused", f"{os.fsdecode(target)}: {why}") from error
+        _, target, why = error.args[0][0]
+        raise _Refused("file_refused", f"{target}: {why}") from error
     channel.send(sock, {})
 
 

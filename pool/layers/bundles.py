@@ -1,0 +1,81 @@
+"""Fetches code bundles by URL and holds them to their hash."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+from urllib.parse import urlsplit, urlunsplit
+
+import fsspec
+
+from emberpool.pool.emberd.unpack import BadArchive, check
+from emberpool.pool.layers.store import Make
+from emberpool.pool.model.binding import Bundle
+from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
+
+_FSSPEC = cast(Any, fsspec)
+"""fsspec has no types."""
+MOST_BYTES = 2 * 1024 * 1024 * 1024
+"""Size of a bundle's archive."""
+_PIECE = 1024 * 1024
+
+
+def bundle_maker(bundle: Bundle, prefixes: Sequence[str]) -> Make:
+    """What fetches the bundle.
+
+    Raises:
+        InvalidInput: (when it is called) the worker may not open the URL, nothing is there, its hash is another one, or
+            an entry of it would lie outside of its folder.
+        PoolUnavailable: the other side failed; a later try may succeed.
+    """
+
+    async def make(into: Path) -> None:
+        demand_allowed(bundle.url, prefixes)
+        await asyncio.to_thread(_fetch, bundle, into)
+
+    return make
+
+
+def demand_allowed(url: str, prefixes: Sequence[str], field: str = "bundle.url") -> None:
+    """Refuse what the worker's settings do not allow: a workflow's input must not read the worker's own files.
+
+    Raises:
+        InvalidInput: no prefix of `url_prefixes` fits.
+    """
+    within = [part for part in url.split("/") if part in ("..", ".")]
+    if within or "::" in url or not any(url.startswith(prefix) for prefix in prefixes):
+        raise InvalidInput(field, f"{shown(url)} is not among what this worker may open (its setting url_prefixes)")
+
+
+def shown(url: str) -> str:
+    """A URL for error texts: without user, password and query, which may be the key to it."""
+    parts = urlsplit(url)
+    host = parts.netloc.rsplit("@", 1)[-1]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _fetch(bundle: Bundle, into: Path) -> None:
+    digest, size = hashlib.sha256(), 0
+    try:
+        with _FSSPEC.open(bundle.url, "rb") as opened, into.open("wb") as file:
+            source = cast(IO[bytes], opened)
+            while piece := source.read(_PIECE):
+                size += len(piece)
+                if size > MOST_BYTES:
+                    raise InvalidInput("bundle.url", f"{shown(bundle.url)} is over {MOST_BYTES} bytes")
+                digest.update(piece)
+                file.write(piece)
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        why = error.strerror or "there is nothing"
+        raise InvalidInput("bundle.url", f"{shown(bundle.url)} cannot be read: {why}") from None
+    except (ValueError, ImportError) as error:
+        raise InvalidInput("bundle.url", f"{shown(bundle.url)} cannot be opened: {type(error).__name__}") from None
+    except OSError as error:
+        raise PoolUnavailable(f"bundle {shown(bundle.url)} cannot be fetched: {type(error).__name__}") from None
+    if digest.hexdigest() != bundle.sha256:
+        raise InvalidInput("bundle.sha256", f"{shown(bundle.url)} holds {digest.hexdigest()}, not {bundle.sha256}")
+    try:
+        check(str(into))
+    except BadArchive as error:
+        raise InvalidInput("bundle.url", f"{shown(bundle.url)}: {error}") from error
