@@ -22,7 +22,10 @@ LOCKS_LAST_S = 600.0
 """For how long requirements that are not pinned come to the same versions on one worker."""
 UV_S = 900.0
 """Longest run of uv."""
-_TRANSIENT = re.compile(r"error sending request|connection|timed? ?out|50[0-9] |dns error", re.IGNORECASE)
+_TRANSIENT = re.compile(
+    r"error sending request|connection (refused|reset|closed)|timed out|HTTP status server error|dns error",
+    re.IGNORECASE,
+)
 
 
 class Resolver:
