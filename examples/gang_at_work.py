@@ -3,8 +3,8 @@
     emberpool dev --profiles examples/gang.yaml        # in one terminal
     python examples/gang_at_work.py                    # in another
 
-The profile is of plain local pods, which share this machine's network: for trusted code only. On Kubernetes the same job
-runs with a profile that has `gang_peers`.
+The profile is of plain local pods, which share this machine's network: for trusted code only. The same job runs
+wherever a profile has `gang_peers`.
 """
 
 import asyncio

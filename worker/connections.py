@@ -6,6 +6,7 @@ import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from emberpool.activities.blobs import Blobs
 from emberpool.activities.line import WaitingLine
 from emberpool.activities.metrics import Metrics
 from emberpool.activities.pools import Pool
@@ -69,7 +70,8 @@ def open_layers(settings: Settings) -> tuple[LayerSource, SecretSource]:
     """Where bundles, dependencies and secrets of jobs come from. Opens nothing yet."""
     folder = settings.layer_dir or Path(tempfile.gettempdir()) / f"emberpool-layers-{os.getuid()}"
     store = LayerStore(folder, settings.layer_mb * 1024 * 1024)
-    source = LayerSource(store, settings.url_prefixes)
+    blobs = Blobs(settings.blob_url, settings.allowed_urls)
+    source = LayerSource(store, lambda field, url: blobs.place(field, url).url)
     return source, SecretSource(settings.secret_env_prefix, settings.secret_dir)
 
 

@@ -60,9 +60,12 @@ class Settings(BaseSettings):
     search_attributes: bool = False
     """Whether workflows get search attributes (EmberpoolCaller, ...). Needs them registered; a worker that finds them
     missing says so and goes on without."""
-    url_prefixes: tuple[str, ...] = ()
-    """What fsspec URLs of code bundles must begin with, as a JSON list: `["s3://ours/", "file:///srv/bundles/"]`. Empty
-    allows none. A workflow's input names the URL, and the worker opens it with its own rights."""
+    blob_url: str = ""
+    """fsspec URL of the folder or prefix where uploads come from and downloads go to: `s3://bucket/prefix`,
+    `file:///folder`. Workflows may name whatever lies below it. Empty: there is none."""
+    allowed_urls: tuple[str, ...] = ()
+    """Further prefixes of URLs that workflows may have this worker read and write, beside the blob store; a JSON
+    list in the environment. What lies below them is as open to whoever starts workflows as it is to the worker."""
     layer_dir: Path | None = None
     """Folder of the worker's own for bundles and packages; default `emberpool-layers-UID` in the temporary folder."""
     layer_mb: int = Field(default=8192, ge=1)

@@ -7,12 +7,11 @@ device would block for ever (openai/openai-agents-python#4891).
 import errno
 import os
 import secrets
-import shutil
 import socket
 import stat
 from typing import Any, Dict, NoReturn
 
-from emberpool.pool.emberd import channel
+from emberpool.pool.emberd import channel, roomlayers
 from emberpool.pool.emberd.config import Limits
 
 PIECE = 256 * 1024
@@ -30,7 +29,7 @@ def serve(sock: socket.socket, message: Dict[str, Any], limits: Limits) -> None:
         if message["do"] == "get":
             _get(sock, message)
         elif message["do"] == "place":
-            _place(sock, message)
+            roomlayers.place(sock, message)
         else:
             _put(sock, message, limits)
     except _Refused as refusal:
@@ -92,17 +91,6 @@ def _put(sock: socket.socket, message: Dict[str, Any], limits: Limits) -> None:
         os.unlink(temporary)
         raise
     channel.send(sock, {"bytes": message["size"]})
-
-
-def _place(sock: socket.socket, message: Dict[str, Any]) -> None:
-    """Copy a layer to where the job may change it."""
-    path = os.fsdecode(os.path.realpath(channel.encoded(message["path"])))
-    try:
-        shutil.copytree(message["source"], path, symlinks=True, dirs_exist_ok=True)
-    except shutil.Error as error:
-        _, target, why = error.args[0][0]
-        raise _Refused("file_refused", f"{target}: {why}") from error
-    channel.send(sock, {})
 
 
 def _take(sock: socket.socket, fd: int, size: int) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -21,31 +20,19 @@ MOST_BYTES = 2 * 1024 * 1024 * 1024
 _PIECE = 1024 * 1024
 
 
-def bundle_maker(bundle: Bundle, prefixes: Sequence[str]) -> Make:
+def bundle_maker(bundle: Bundle) -> Make:
     """What fetches the bundle.
 
     Raises:
-        InvalidInput: (when it is called) the worker may not open the URL, nothing is there, its hash is another one, or
-            an entry of it would lie outside of its folder.
+        InvalidInput: (when it is called) nothing is there, its hash is another one, or an entry of it would lie outside
+            of its folder.
         PoolUnavailable: the other side failed; a later try may succeed.
     """
 
     async def make(into: Path) -> None:
-        demand_allowed(bundle.url, prefixes)
         await asyncio.to_thread(_fetch, bundle, into)
 
     return make
-
-
-def demand_allowed(url: str, prefixes: Sequence[str], field: str = "bundle.url") -> None:
-    """Refuse what the worker's settings do not allow: a workflow's input must not read the worker's own files.
-
-    Raises:
-        InvalidInput: no prefix of `url_prefixes` fits.
-    """
-    within = [part for part in url.split("/") if part in ("..", ".")]
-    if within or "::" in url or not any(url.startswith(prefix) for prefix in prefixes):
-        raise InvalidInput(field, f"{shown(url)} is not among what this worker may open (its setting url_prefixes)")
 
 
 def shown(url: str) -> str:
