@@ -10,7 +10,7 @@ import tarfile
 import uuid
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -207,6 +207,15 @@ async def test_what_cannot_be_had_fails_once(bound: tuple[Site, Path], fields: d
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_a_job_gets_the_secrets_that_it_names_and_no_more(bound: tuple[Site, Path]) -> None:
+    """UKGovernmentBEIS/inspect_k8s_sandbox#214: nothing of the worker's own environment is in a job's."""
+    site, _ = bound
+    result, _ = await tool(site, "env", secrets={"API_KEY": "env:JOB_API_KEY"}, caller="e")
+    found = {line.partition("=")[0] for line in result.text.splitlines()}
+    assert found <= {"API_KEY", "PATH", "LANG", "HOME", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "_"}, found
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_secret_is_nowhere_but_in_the_job(
     bound: tuple[Site, Path], stack: EmbeddedStack, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,8 +232,8 @@ async def test_a_secret_is_nowhere_but_in_the_job(
     events = (await site.client.get_workflow_handle(id_).fetch_history()).events
     history = b"".join(event.SerializeToString() for event in events)  # payloads as they are, not in base64
     assert b"env:JOB_API_KEY" in history and SECRET.encode() not in history
-    async with Redis.from_url(site.settings.redis_url) as redis:
-        dumped = [await redis.dump(key) async for key in redis.scan_iter(count=1000)]
+    async with cast(Any, Redis).from_url(site.settings.redis_url) as redis:
+        dumped: list[bytes | None] = [await redis.dump(key) async for key in redis.scan_iter(count=1000)]
     assert dumped and not any(SECRET.encode() in (value or b"") for value in dumped)
     searched = 0
     for top in (stack.data_dir, folder):
