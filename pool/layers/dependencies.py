@@ -47,7 +47,9 @@ class Resolver:
             key: (at, task) for key, (at, task) in self._locks.items() if now - at < LOCKS_LAST_S and not _failed(task)
         }
         if key not in self._locks:
-            self._locks[key] = now, asyncio.create_task(_compile(wanted, python))
+            task = asyncio.create_task(_compile(wanted, python))
+            task.add_done_callback(_failed)  # its failure is told to whoever is left of those who asked
+            self._locks[key] = now, task
         return await asyncio.shield(self._locks[key][1])
 
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 
 _NAME = re.compile(r"[a-z]+-[0-9a-f]{64}")
 
@@ -58,7 +58,7 @@ class LayerStore:
             self._askers[name] -= 1
             if not self._askers[name]:
                 del self._askers[name]
-                task = self._making.get(name)
+                task = self._making.pop(name, None)  # whoever asks from now on begins anew
                 if task is not None:
                     task.cancel()
 
@@ -83,6 +83,10 @@ class LayerStore:
             self._hashes.pop(name, None)
         if name not in self._hashes:
             self._hashes[name] = await asyncio.to_thread(sha256_of, path)
+        if name.startswith("bundle-") and self._hashes[name] != name.removeprefix("bundle-"):
+            path.unlink(missing_ok=True)
+            del self._hashes[name]
+            raise PoolUnavailable(f"{name} was damaged on the worker's disk; it is fetched anew")
         os.utime(path)
         await asyncio.to_thread(self._make_place)
         return Layer(path, self._hashes[name])

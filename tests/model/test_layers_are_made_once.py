@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from fixtures.package_index import package_index
+from fixtures.waiting import wait_until
 
 from emberpool.pool.layers.dependencies import Resolver, site_maker, site_name
 from emberpool.pool.layers.python import JobPython
 from emberpool.pool.layers.store import LayerStore
-from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 
 PYTHON = JobPython(version="3.11.2", machine="x86_64", libc="2.36")
 
@@ -25,6 +26,24 @@ def name(text: str) -> str:
 def fill(into: Path, data: bytes) -> None:
     """What a maker does."""
     into.write_bytes(data)
+
+
+async def in_folder(folder: Path, count: int) -> bool:
+    """Whether that many files are there."""
+    return len(os.listdir(folder)) == count
+
+
+async def test_a_damaged_bundle_is_fetched_anew(tmp_path: Path) -> None:
+    """What lies on the worker's disk is held to its hash too, by every process that uses it."""
+    kept = f"bundle-{hashlib.sha256(b'good').hexdigest()}"
+    (tmp_path / "l").mkdir(mode=0o700)
+    (tmp_path / "l" / f"{kept}.layer").write_bytes(b"bad")
+    store = LayerStore(tmp_path / "l", 1 << 20)
+    with pytest.raises(PoolUnavailable, match="damaged"):
+        async with store.layer(kept, lambda into: asyncio.to_thread(fill, into, b"good")):
+            raise AssertionError
+    async with store.layer(kept, lambda into: asyncio.to_thread(fill, into, b"good")) as layer:
+        assert layer.path.read_bytes() == b"good"
 
 
 async def test_many_askers_share_one_making(tmp_path: Path) -> None:
@@ -71,10 +90,11 @@ async def test_a_making_that_nobody_waits_for_is_cancelled(tmp_path: Path) -> No
     await begun.wait()
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
+    async with store.layer(name("a"), lambda into: asyncio.to_thread(fill, into, b"anew")) as layer:
+        assert layer.path.read_bytes() == b"anew"  # not the one that is being cancelled
     async with asyncio.timeout(5):
         await cancelled.wait()
-    await asyncio.sleep(0)
-    assert list((tmp_path / "l").iterdir()) == []
+    await wait_until(lambda: in_folder(tmp_path / "l", 1))
 
 
 async def test_the_disk_is_bounded(tmp_path: Path) -> None:
