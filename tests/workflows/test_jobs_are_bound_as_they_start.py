@@ -123,11 +123,13 @@ async def test_the_pod_that_has_the_layers_is_preferred(bound: tuple[Site, Path]
     site, folder = bound
     one, other = bundle(folder, a="1"), bundle(folder, b="2")
     who, caller = "cat /proc/sys/kernel/hostname; sleep 1", uuid.uuid4().hex
-    await asyncio.gather(*(tool(site, who, bundle=code, caller=caller) for code in (one, other)))
-    await site.settled()
-    first, _ = await tool(site, who, bundle=one, caller=caller)
-    await tool(site, who, bundle=other, caller=caller)
-    assert (await tool(site, who, bundle=one, caller=caller))[0].text == first.text
+    codes = (one, other)
+    began = await asyncio.gather(*(tool(site, who, bundle=code, caller=caller) for code in codes))
+    hosts = [result.text for result, _ in began]
+    assert hosts[0] != hosts[1]
+    for code, host in ((one, hosts[0]), (other, hosts[1]), (one, hosts[0])):
+        await site.settled()
+        assert (await tool(site, who, bundle=code, caller=caller))[0].text == host
 
 
 @pytest.mark.asyncio(loop_scope="module")
