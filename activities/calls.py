@@ -38,6 +38,7 @@ from emberpool.pool.model.errors import (
     SandboxLost,
 )
 from emberpool.pool.model.pod import Phase
+from emberpool.pool.model.profile import ProviderKind
 
 log = logging.getLogger(__name__)
 
@@ -208,5 +209,13 @@ def _lease(call: OpenCall, claimed: Claimed, ref: SandboxRef, scheduled: datetim
         source=claimed.source,
         ttfc_s=max(0.0, waited) if ref.epoch is None else None,
         attestation=claimed.attestation,
-        host=urlsplit(call.pod.endpoint).hostname or "",
+        host=_host(call),
     )
+
+
+def _host(call: OpenCall) -> str:
+    """Address of the pod for its gang's other members; empty if there is none."""
+    local = call.pool.profile.provider is ProviderKind.LOCAL
+    if local and call.pool.profile.gang_peers:
+        return "127.0.0.1"  # only plain pods may promise peers: they run on the host's own network
+    return urlsplit(call.pod.endpoint).hostname or ""

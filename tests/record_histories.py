@@ -17,9 +17,11 @@ from temporalio.worker import Worker
 
 from emberpool.activities import names
 from emberpool.pool.model.command import Command
+from emberpool.pool.model.gang_job import GangJobInput
 from emberpool.pool.model.rollout import RolloutBatchInput
 from emberpool.worker.stack.embedded import EmbeddedStack, StackOptions
 from emberpool.workflows.batch import RolloutBatch
+from emberpool.workflows.gang_job import GangJob
 from emberpool.workflows.tool_call import ToolCall, ToolCallInput
 
 FOLDER = Path(__file__).parent / "histories"
@@ -37,6 +39,14 @@ async def record(version: str) -> None:
             plan = site.plan(commands=("echo 1", "exit 2"))
             await client.execute_workflow(Commands.run, plan, id="commands", task_queue=queue)
             await client.execute_workflow(HandOver.run, site.plan(), id="hand-over", task_queue=queue)
+            gang = GangJobInput(
+                profile="py",
+                caller="c",
+                size=2,
+                commands=(Command(shell="sleep 9"), Command(shell="exit 3")),
+                task_queue=queue,
+            )
+            await client.execute_workflow(GangJob.run, gang, id="gang-job", task_queue=queue)
             batch = RolloutBatchInput(
                 batch_id="b",
                 profile="py",
@@ -53,6 +63,7 @@ async def record(version: str) -> None:
                 "tool-call",
                 "commands",
                 "hand-over",
+                "gang-job",
                 "batch",
                 "batch/shard-0",
                 "batch/shard-0/000000-answer_0",

@@ -15,6 +15,7 @@ from emberpool.activities.batch import Batching
 from emberpool.activities.ladder import Ladder
 from emberpool.activities.manage import Managing
 from emberpool.activities.pools import Pools
+from emberpool.activities.prepare import Preparing
 from emberpool.activities.processes import ProcessCalls
 from emberpool.activities.recycle import Recycling
 from emberpool.activities.run_tool import OneShot
@@ -22,7 +23,7 @@ from emberpool.activities.sandbox_calls import SandboxCalls
 from emberpool.activities.shells import ShellCalls
 from emberpool.activities.tend import Tending
 from emberpool.pool.model.profile import Profile
-from emberpool.worker.connections import open_pools
+from emberpool.worker.connections import open_layers, open_pools
 from emberpool.worker.metrics_server import MetricsServer
 from emberpool.worker.search_attributes import are_registered
 from emberpool.worker.settings import Settings
@@ -56,13 +57,14 @@ class Companions:
         self._metrics_server = MetricsServer(address, self._pools) if address else None
         calls, ladder, recycling = SandboxCalls(self._pools), Ladder(self._pools), Recycling(self._pools)
         processes, shells = ProcessCalls(self._pools), ShellCalls(self._pools)
+        preparing = Preparing(self._pools, *open_layers(settings))
         one_shot = OneShot(self._pools, calls, ladder)
         self.agent_calls = AgentCalls(self._pools, calls)
         """What the tools of agents work through; the plugin's interceptor hands it to them."""
         managing, tending = Managing(self._pools), Tending(self._pools)
         batching = Batching(settings.heartbeat_s, lambda: self._pools.searchable)
         self._activities: Mapping[Role, list[Callable[..., Any]]] = {
-            "main": [calls.run_command, shells.run_in_shell, *AGENT_TOOLS],
+            "main": [calls.run_command, shells.run_in_shell, preparing.prepare_job, *AGENT_TOOLS],
             "control": [
                 calls.open_sandbox,
                 calls.bind_job,

@@ -1,8 +1,12 @@
 """Opening what a worker needs: Redis, the providers, the clients of pods. The one place where the parts are joined."""
 
 import asyncio
+import os
+import tempfile
 from contextlib import AsyncExitStack
+from pathlib import Path
 
+from emberpool.activities.blobs import Blobs
 from emberpool.activities.line import WaitingLine
 from emberpool.activities.metrics import Metrics
 from emberpool.activities.pools import Pool
@@ -10,10 +14,13 @@ from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.connection import connect
 from emberpool.pool.index.profile_store import ProfileStore
 from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.layers.source import LayerSource
+from emberpool.pool.layers.store import LayerStore
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile, ProviderKind
 from emberpool.pool.providers.local.provider import LocalProvider
 from emberpool.pool.providers.provider import Provider
+from emberpool.pool.secrets import SecretSource
 from emberpool.worker.settings import Settings
 
 
@@ -57,6 +64,15 @@ async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics
         stack.push_async_callback(pool.afterwards.aclose)
         pools.append(pool)
     return pools
+
+
+def open_layers(settings: Settings) -> tuple[LayerSource, SecretSource]:
+    """Where bundles, dependencies and secrets of jobs come from. Opens nothing yet."""
+    folder = settings.layer_dir or Path(tempfile.gettempdir()) / f"emberpool-layers-{os.getuid()}"
+    store = LayerStore(folder, settings.layer_mb * 1024 * 1024)
+    blobs = Blobs(settings.blob_url, settings.allowed_urls)
+    source = LayerSource(store, lambda field, url: blobs.place(field, url).url)
+    return source, SecretSource(settings.secret_env_prefix, settings.secret_dir)
 
 
 def open_provider(profile: Profile, settings: Settings) -> Provider:

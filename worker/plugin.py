@@ -22,12 +22,13 @@ from emberpool.worker.companions import Companions, queue_role
 from emberpool.worker.interceptor import CurrentSandboxInterceptor
 from emberpool.worker.settings import Settings
 from emberpool.workflows.batch import RolloutBatch, RolloutShard
+from emberpool.workflows.gang_job import GangJob
 from emberpool.workflows.pool_manager import PoolManager
 from emberpool.workflows.rollout import Rollout
 from emberpool.workflows.session import SandboxSession
 from emberpool.workflows.tool_call import ToolCall
 
-WORKFLOWS: tuple[type, ...] = (ToolCall, SandboxSession, Rollout, RolloutBatch, RolloutShard, PoolManager)
+WORKFLOWS: tuple[type, ...] = (ToolCall, SandboxSession, Rollout, RolloutBatch, RolloutShard, GangJob, PoolManager)
 
 PASSED_THROUGH = {
     "emberpool.pool": "its models must be the very classes that the data converter builds",

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from emberpool.activities import names
 from emberpool.pool.model.command import CommandResult
+from emberpool.pool.model.gang_job import GangJobInput, GangJobResult
 from emberpool.pool.model.profile import Profile
 from emberpool.pool.model.rollout import RolloutBatchInput, RolloutBatchResult, RolloutInput, RolloutResult, RolloutTask
 from emberpool.pool.model.tool_call import ToolCallInput
@@ -22,10 +23,12 @@ SCHEMAS: Final[Mapping[str, tuple[type[BaseModel], str]]] = {
     names.TOOL_CALL: (ToolCallInput, "input of the workflow: one command in a sandbox of its own"),
     names.ROLLOUT: (RolloutInput, "input of the workflow: one rollout of a policy on a task"),
     names.ROLLOUT_BATCH: (RolloutBatchInput, "input of the workflow: many rollouts"),
+    names.GANG_JOB: (GangJobInput, "input of the workflow: one job of several pods"),
     "RolloutTask": (RolloutTask, "a line of a batch's task file"),
     "Profile": (Profile, "an entry of a profiles file"),
     "Budget": (Budget, "argument of the pool manager's signal set_budget"),
     "CommandResult": (CommandResult, f"result of {names.TOOL_CALL}"),
+    "GangJobResult": (GangJobResult, f"result of {names.GANG_JOB}"),
     "RolloutResult": (RolloutResult, f"result of {names.ROLLOUT}, and each file of a results folder"),
     "RolloutBatchResult": (RolloutBatchResult, f"result of {names.ROLLOUT_BATCH}"),
 }

@@ -60,6 +60,20 @@ class Settings(BaseSettings):
     search_attributes: bool = False
     """Whether workflows get search attributes (EmberpoolCaller, ...). Needs them registered; a worker that finds them
     missing says so and goes on without."""
+    blob_url: str = ""
+    """fsspec URL of the folder or prefix where uploads come from and downloads go to: `s3://bucket/prefix`,
+    `file:///folder`. Workflows may name whatever lies below it. Empty: there is none."""
+    allowed_urls: tuple[str, ...] = ()
+    """Further prefixes of URLs that workflows may have this worker read and write, beside the blob store; a JSON
+    list in the environment. What lies below them is as open to whoever starts workflows as it is to the worker."""
+    layer_dir: Path | None = None
+    """Folder of the worker's own for bundles and packages; default `emberpool-layers-UID` in the temporary folder."""
+    layer_mb: int = Field(default=8192, ge=1)
+    """MiB that they may take on disk; those that were used longest ago are deleted."""
+    secret_env_prefix: str = ""
+    """Beginning of the names of environment variables that jobs may be given by reference (`env:NAME`); empty: none."""
+    secret_dir: Path | None = None
+    """Folder whose files jobs may be given by reference (`file:NAME`), such as a mounted Kubernetes secret."""
     start_pool_managers: bool = True
     """Whether this worker starts the pool managers of its profiles if they do not run yet."""
 

@@ -7,10 +7,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from emberpool.activities import names
+from emberpool.pool.model.binding import Binding
 from emberpool.pool.model.claim import MOST_MEMBERS, ClaimSpec, Gang, SandboxRef
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.gang_job import RENDEZVOUS_PORT
 from emberpool.pool.model.inputs import checked
+from emberpool.pool.model.rollout import TextFile
 from emberpool.workflows.holder import new_request, this_workflow
 from emberpool.workflows.sandbox import Sandbox
 
@@ -22,11 +25,21 @@ class SandboxGroup(Sequence[Sandbox]):
     and its topology is bound; leaving releases all, whatever happened.
 
     Every command of a member finds EMBERPOOL_RANK and EMBERPOOL_WORLD_SIZE, and the same as RANK and WORLD_SIZE; with
-    peers also EMBERPOOL_PEERS (addresses by rank, with commas between) and MASTER_ADDR (that of rank 0).
+    peers also EMBERPOOL_PEERS (addresses by rank, with commas between), MASTER_ADDR (that of rank 0), MASTER_PORT, and
+    both as EMBERPOOL_RENDEZVOUS: where rank 0 listens for the others.
     """
 
-    def __init__(self, members: Sequence[Sandbox], peers: bool, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        members: Sequence[Sandbox],
+        peers: bool,
+        env: Mapping[str, str],
+        port: int = RENDEZVOUS_PORT,
+        files: Sequence[TextFile] = (),
+        binding: Binding | None = None,
+    ) -> None:
         self._members, self._peers, self._env = tuple(members), peers, dict(env)
+        self._port, self._files, self._binding = port, tuple(files), binding
 
     @classmethod
     def open(
@@ -36,7 +49,10 @@ class SandboxGroup(Sequence[Sandbox]):
         profile: str,
         caller: str,
         peers: bool = False,
+        port: int = RENDEZVOUS_PORT,
         env: Mapping[str, str] | None = None,
+        files: Sequence[TextFile] = (),
+        binding: Binding | None = None,
         image: str = "",
         reuse_key: str = "",
         fingerprint: str = "",
@@ -49,7 +65,8 @@ class SandboxGroup(Sequence[Sandbox]):
 
         Args:
             peers: whether the members must reach each other; their profile must promise it (`gang_peers`).
-            env: bound to every member besides the topology.
+            port: of the rendezvous, if there are peers.
+            env, files, binding: bound to every member besides the topology.
             wait_timeout: how long the group may stand in line before NoCapacity. A group that is larger than the pool's
                 ceiling is NoCapacity at once.
 
@@ -64,15 +81,17 @@ class SandboxGroup(Sequence[Sandbox]):
             caller=caller,
             image=image,
             reuse_key=reuse_key,
-            fingerprint=fingerprint,
+            fingerprint=fingerprint or (binding.fingerprint() if binding else ""),
             hold_s=hold.total_seconds(),
             wait_timeout_s=wait_timeout.total_seconds(),
             priority=priority,
         )
+        if not 1024 <= port <= 65535:
+            raise InvalidInput("port", f"{port}: must lie between 1024 and 65535")
         requests = tuple(new_request() for _ in range(size))
         gang, holder = Gang(id=new_request(), members=requests, peers=peers), this_workflow()
         refs = [SandboxRef(request_id=request, spec=spec, holder=holder, gang=gang) for request in requests]
-        return cls([Sandbox(ref, task_queue) for ref in refs], peers, env or {})
+        return cls([Sandbox(ref, task_queue) for ref in refs], peers, env or {}, port, files, binding)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -101,7 +120,12 @@ class SandboxGroup(Sequence[Sandbox]):
         try:
             if self._peers:
                 await _all([member.claim() for member in self._members])
-            await _all([member.bind(env=self._topology(rank)) for rank, member in enumerate(self._members)])
+            await _all(
+                [
+                    member.bind(env=self._topology(rank), files=self._files, binding=self._binding)
+                    for rank, member in enumerate(self._members)
+                ]
+            )
         except BaseException:
             await self.close()
             raise
@@ -136,7 +160,8 @@ class SandboxGroup(Sequence[Sandbox]):
         }
         if self._peers:
             hosts = [member.lease.host if member.lease else "" for member in self._members]
-            env |= {"EMBERPOOL_PEERS": ",".join(hosts), "MASTER_ADDR": hosts[0]}
+            env |= {"EMBERPOOL_PEERS": ",".join(hosts), "MASTER_ADDR": hosts[0], "MASTER_PORT": str(self._port)}
+            env["EMBERPOOL_RENDEZVOUS"] = f"{hosts[0]}:{self._port}"
         return {**env, **self._env}
 
 

@@ -59,6 +59,7 @@ class Rollout:
             caller=task.caller,
             image=task.image,
             reuse_key=task.reuse_key,
+            fingerprint=task.binding().fingerprint(),
             hold=timedelta(seconds=task.hold_s),
             wait_timeout=timedelta(seconds=task.wait_timeout_s),
             task_queue=task.task_queue,
@@ -88,7 +89,7 @@ class Rollout:
 
     async def _episode(self, sandbox: Sandbox) -> tuple[RolloutOutcome, str]:
         task = self._input.task
-        await sandbox.bind(files=task.files)
+        await sandbox.bind(files=task.files, binding=self._input.binding())
         make_searchable(sandbox)
         for _ in range(self._input.max_turns):
             action = await self._ask()

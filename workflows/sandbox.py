@@ -36,6 +36,7 @@ from emberpool.activities.models import (
     WriteFileInput,
 )
 from emberpool.pool.model.as_command import as_command
+from emberpool.pool.model.binding import Binding
 from emberpool.pool.model.claim import ClaimSpec, SandboxRef, Step
 from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable, SandboxClosed
@@ -44,6 +45,7 @@ from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.port import PortAnswer
 from emberpool.pool.model.rollout import TextFile
+from emberpool.workflows.binding import bind_entered, bound_summary, prepare
 from emberpool.workflows.dispatch import HASTY, PATIENT, RETRY, call
 from emberpool.workflows.holder import new_request, this_workflow
 from emberpool.workflows.ladder import climb
@@ -65,6 +67,7 @@ class Sandbox:
         self._ref = ref
         self._task_queue = task_queue
         self._adopt = adopt
+        self._binding: Binding | None = None
         # Its first call takes pods for the whole gang, so that a member is released though it was never called.
         self._used = adopt or ref.gang is not None
         self._detached = False
@@ -89,6 +92,7 @@ class Sandbox:
         image: str = "",
         reuse_key: str = "",
         fingerprint: str = "",
+        binding: Binding | None = None,
         hold: timedelta = timedelta(minutes=15),
         wait_timeout: timedelta = timedelta(minutes=5),
         priority: int = 0,
@@ -99,7 +103,8 @@ class Sandbox:
         Args:
             image: a name of the profile's images; default its base image.
             reuse_key: splits the caller's pods further; a new key each time means a fresh pod each time.
-            fingerprint: hash of what survives a recycle; a pod with the same is preferred.
+            fingerprint: hash of what survives a recycle; a pod with the same is preferred. Default: that of `binding`.
+            binding: code, dependencies and secrets, bound as the sandbox is entered.
             hold: how long the sandbox outlives the end of each call, so that a model may think meanwhile.
             wait_timeout: how long the first call may stand in line before NoCapacity.
             priority: higher goes first among this caller's requests.
@@ -113,12 +118,14 @@ class Sandbox:
             caller=caller,
             image=image,
             reuse_key=reuse_key,
-            fingerprint=fingerprint,
+            fingerprint=fingerprint or (binding.fingerprint() if binding else ""),
             hold_s=hold.total_seconds(),
             wait_timeout_s=wait_timeout.total_seconds(),
             priority=priority,
         )
-        return cls(SandboxRef(request_id=new_request(), spec=spec, holder=this_workflow()), task_queue)
+        sandbox = cls(SandboxRef(request_id=new_request(), spec=spec, holder=this_workflow()), task_queue)
+        sandbox._binding = binding
+        return sandbox
 
     @classmethod
     def adopt(cls, ref: SandboxRef, *, task_queue: str = names.DEFAULT_TASK_QUEUE) -> Self:
@@ -231,13 +238,25 @@ class Sandbox:
         )
         return output.data
 
-    async def bind(self, *, env: Mapping[str, str] | None = None, files: Sequence[TextFile] = ()) -> None:
-        """Bind an environment for every later command, and files, in one call."""
+    async def bind(
+        self,
+        *,
+        env: Mapping[str, str] | None = None,
+        files: Sequence[TextFile] = (),
+        binding: Binding | None = None,
+    ) -> None:
+        """Bind code, dependencies and secrets, an environment for every later command, and files, in one call.
+
+        Raises InvalidInput if something of it can never be had.
+        """
+        if binding is not None and not binding.empty:
+            await prepare(self, binding, env=env or {}, files=files)
+            return
         await self.invoke(
             names.BIND_JOB,
             lambda ref: BindInput(ref=ref, env=dict(env or {}), files=tuple(files)),
             CallOutput,
-            summary=_bound([file.path for file in files], len(env or {})),
+            summary=bound_summary([file.path for file in files], len(env or {})),
         )
 
     async def request_port(self, port: int, path: str = "/", **fields: object) -> PortAnswer:
@@ -282,6 +301,8 @@ class Sandbox:
             except (asyncio.CancelledError, ActivityError):
                 await self.close()  # detached, it is not swept: nobody else releases it before its hold ends
                 raise
+        if self._binding is not None:
+            await bind_entered(self, self._binding)
         return self
 
     async def __aexit__(
@@ -380,14 +401,6 @@ class Sandbox:
         self.lease = output.lease
         if self._ref.epoch is None:
             self._ref = self._ref.model_copy(update={"epoch": output.lease.epoch})
-
-
-def _bound(paths: Sequence[str], variables: int) -> str:
-    """What a bind brings, for people: the first files by name."""
-    told = [path[:40] for path in paths[:3]]
-    told += [f"{len(paths) - 3} more files"] if len(paths) > 3 else []
-    told += [f"{variables} variable{'s' if variables > 1 else ''}"] if variables else []
-    return f"bind: {', '.join(told) or 'nothing'}"
 
 
 def _check_path(path: str) -> None:

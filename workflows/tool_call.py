@@ -40,18 +40,20 @@ class ToolCall:
             raise to_temporal(error) from error
 
     async def _call(self, call: ToolCallInput) -> CommandResult:
+        binding = call.binding()
         async with Sandbox.open(
             profile=call.profile,
             caller=call.caller,
             image=call.image,
             reuse_key=call.reuse_key,
+            fingerprint=binding.fingerprint(),
             wait_timeout=timedelta(seconds=call.wait_timeout_s),
             task_queue=call.task_queue,
         ) as sandbox:
             self._sandbox = sandbox
             try:
-                if call.files:
-                    await sandbox.bind(files=call.files)
+                if call.files or not binding.empty:
+                    await sandbox.bind(files=call.files, binding=binding)
                 result = await sandbox.run(call.command)
             except EmberpoolError as error:
                 make_searchable(sandbox, type(error).__name__)

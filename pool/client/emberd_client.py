@@ -191,6 +191,22 @@ class EmberdClient:
         proof = LeaseProof("", epoch, "", 0.0)
         await self._json(pod, proof, "/v1/image", {"epoch": epoch, "image": image}, TRANSFER_S)
 
+    async def call(
+        self,
+        pod: PodAddress,
+        proof: LeaseProof,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        timeout_s: float = ANSWER_S,
+        path: str | None = None,
+    ) -> RawAnswer:
+        """One signed request and its checked answer, for calls that have a module of their own.
+
+        `path`: the file that the call is about, for its error.
+        """
+        return await self._call(pod, proof, method, target, body, timeout_s, path)
+
     async def _poll(
         self, pod: PodAddress, proof: LeaseProof, execution_id: str, command: Command, poll_s: float, known: bool
     ) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from emberpool.pool.emberd.config import Config
 from emberpool.pool.emberd.execution import Execution, Request
 from emberpool.pool.emberd.executions import Executions
 from emberpool.pool.emberd.keeper import Keeper
+from emberpool.pool.emberd.layers import Layers
 from emberpool.pool.emberd.ledger import Ledger
 from emberpool.pool.emberd.ports import Ports
 from emberpool.pool.emberd.refusal import Refused, bad_request
@@ -32,8 +33,9 @@ class Answer(NamedTuple):
 class Calls:
     """What each call does. Every method may be called from any thread."""
 
-    def __init__(self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper) -> None:
+    def __init__(self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper, layers: Layers) -> None:
         self._config, self._signer, self._ledger, self._keeper = config, signer, ledger, keeper
+        self.layers = layers
         self.executions = Executions()
         self._shells = Shells(self.executions)
         self.ports = Ports()
@@ -168,6 +170,15 @@ class Calls:
             self._bound.update(env)
         return _json({})
 
+    def place_layer(self, claim: Claim, key: str, body: Dict[str, Any]) -> Answer:
+        """POST /v1/layer/KEY/place."""
+        path = filecalls.checked_path(body.get("path"))
+        try:
+            filecalls.place(self._holder_room(claim), self.layers.path(key), path)
+        except RoomError as error:
+            raise self._gone(claim, error) from error
+        return _json({})
+
     def fence(self, epoch: int) -> Answer:
         """POST /v1/fence: the ledger turns first, so nothing new can start; then what runs is ended."""
         with self._reset:
@@ -251,6 +262,7 @@ class Calls:
         self.executions.forget_all()
         self._shells.forget_all()
         self._bound = {}
+        self.layers.lease_ended()
 
 
 def run_warm_up(config: Config, room: Room) -> Optional[str]:

@@ -15,6 +15,7 @@ from emberpool.pool.emberd.attest import Attestor
 from emberpool.pool.emberd.calls import Calls, run_warm_up
 from emberpool.pool.emberd.config import BadConfig, Config, parse
 from emberpool.pool.emberd.keeper import Keeper
+from emberpool.pool.emberd.layers import Layers
 from emberpool.pool.emberd.ledger import Ledger
 from emberpool.pool.emberd.room import RoomError, Scratch, ZygoteLink
 from emberpool.pool.emberd.server import make_server
@@ -75,12 +76,13 @@ def _serve(config: Config, zygote_socket: socket.socket, zygote_pid: int) -> "tu
     scratch = Scratch(config.room, link)
     attestor = Attestor(config.room.mode, zygote_pid, scratch)
     keeper = Keeper(link, scratch, attestor, config.room.mode, config.first_shape())
+    layers = Layers(config.room.scratch, config.room.mode)  # before the first room, which shows them
     keeper.open_first()
     if config.warm_up and keeper.current is not None:
         reason = run_warm_up(config, keeper.current)
         if reason is not None:
             raise _NotReady(EXIT_WARM_UP, reason)
-    calls = Calls(config, signer, ledger, keeper)
+    calls = Calls(config, signer, ledger, keeper, layers)
     server, listen = make_server(config.listen, signer, calls)
     attestor.take_baseline()
     calls.ports.take_baseline()

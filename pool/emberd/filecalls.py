@@ -42,6 +42,12 @@ def get(room: Room, path: str, offset: "int | None", limit: int) -> Tuple[int, b
         return found["size"], bytes(data)
 
 
+def place(room: Room, source: str, path: str) -> None:
+    """Copy the folder `source`, as the room sees it, into the folder `path`. Raises Refused (422), RoomError."""
+    with room.files({"do": "place", "source": source, "path": os.path.join(room.work, path)}) as sock:
+        _answer(sock)
+
+
 def checked_path(path: Any) -> str:
     """A path that the kernel can take."""
     if not isinstance(path, str) or not path:

@@ -170,7 +170,7 @@ class Scratch:
         return found + [name for name in os.listdir(self._rooms) if name != own]
 
     def _used(self) -> List[str]:
-        return [name for name in os.listdir(self._spec.scratch) if name not in ("rooms", "trash")]
+        return [name for name in os.listdir(self._spec.scratch) if name not in ("rooms", "trash", "layers")]
 
 
 _PLAIN = ("work", "home", "tmp")

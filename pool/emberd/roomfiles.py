@@ -11,7 +11,7 @@ import socket
 import stat
 from typing import Any, Dict, NoReturn
 
-from emberpool.pool.emberd import channel
+from emberpool.pool.emberd import channel, roomlayers
 from emberpool.pool.emberd.config import Limits
 
 PIECE = 256 * 1024
@@ -28,6 +28,8 @@ def serve(sock: socket.socket, message: Dict[str, Any], limits: Limits) -> None:
     try:
         if message["do"] == "get":
             _get(sock, message)
+        elif message["do"] == "place":
+            roomlayers.place(sock, message)
         else:
             _put(sock, message, limits)
     except _Refused as refusal:

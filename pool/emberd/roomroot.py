@@ -8,6 +8,8 @@ from emberpool.pool.emberd.config import RoomSpec
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _WRITABLE = (("work", "/work", 0o755), ("tmp", "/tmp", 0o1777), ("home", "/home/job", 0o755))
+LAYERS_IN_ROOM = "/layers"
+"""Where jobs see what `layers_folder` holds, read-only."""
 _FLAGS = (
     (os.ST_NOSUID, kernel.MS_NOSUID),
     (os.ST_NODEV, kernel.MS_NODEV),
@@ -24,6 +26,11 @@ class Home(NamedTuple):
     work: str
     home: str
     tmp: str
+
+
+def layers_folder(scratch: str) -> str:
+    """Folder of a pod's layers, one for all its rooms: what is added is seen in rooms that exist already."""
+    return os.path.join(scratch, "layers", "ready")
 
 
 def plain(scratch: str) -> Home:
@@ -47,6 +54,7 @@ def build(folder: str, spec: RoomSpec) -> None:
             _folder(os.path.join(upper, name), mode)
             os.makedirs(root + target, exist_ok=True)
             kernel.mount(os.path.join(upper, name), root + target, None, kernel.MS_BIND)
+    _layers(root, spec)
     _devices(root, spec)
     os.makedirs(root + "/proc", exist_ok=True)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
@@ -67,6 +75,7 @@ def _overlay(root: str, upper: str, work: str, image: str) -> None:
         # In the layer itself, before the mount: the image's own /tmp or /home may belong to a user that this
         # namespace does not know, and a folder of such a user cannot be copied up.
         _folder(upper + target, mode)
+    _folder(upper + LAYERS_IN_ROOM, 0o755)
     options = f"lowerdir={_escaped(image)},upperdir={_escaped(upper)},workdir={_escaped(work)}"
     try:
         kernel.mount("overlay", root, "overlay", 0, options + ",userxattr")
@@ -92,6 +101,15 @@ def _binds(root: str, spec: RoomSpec) -> None:
         else:
             _file(place)
         kernel.mount(source, place, None, kernel.MS_BIND | kernel.MS_REC)
+
+
+def _layers(root: str, spec: RoomSpec) -> None:
+    place, flags = root + LAYERS_IN_ROOM, kernel.MS_NOSUID | kernel.MS_NODEV
+    os.makedirs(place, exist_ok=True)
+    kernel.mount(layers_folder(spec.scratch), place, None, kernel.MS_BIND)
+    # Jobs have no capability to undo it, so that none can change what the caller's next job gets.
+    have = sum(flag for seen, flag in _FLAGS if os.statvfs(place).f_flag & seen)
+    kernel.mount(None, place, None, kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | flags | have)
 
 
 def _devices(root: str, spec: RoomSpec) -> None:

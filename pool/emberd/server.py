@@ -172,8 +172,23 @@ class _Handler(BaseHTTPRequestHandler):
             offset: Optional[int] = _number(fields, "offset", 0) if "offset" in fields else None
             limit = min(_number(fields, "limit", filecalls.MAX_BYTES), filecalls.MAX_BYTES)
             return self.calls.get_file(claim, filecalls.checked_path(fields.get("path")), offset, limit)
+        if where[1:3] == ("v1", "layer") and len(where) > 3:
+            return self._of_layer(where, claim, query, body)
         if where == ("POST", "v1", "bind"):
             return self.calls.bind(claim, _object(body))
+        raise bad_request("path", "there is no such call")
+
+    def _of_layer(self, where: Tuple[str, ...], claim: Claim, query: str, body: bytes) -> Answer:
+        layers, key = self.calls.layers, where[3]
+        call = (where[0], *where[4:])
+        if call == ("GET",):
+            return _answer(layers.tell(key))
+        if call == ("PUT",):
+            return _answer(layers.append(key, _number(_fields(query), "offset", 0), body))
+        if call == ("POST",):
+            return _answer(layers.finish(key))
+        if call == ("POST", "place"):
+            return self.calls.place_layer(claim, key, _object(body))
         raise bad_request("path", "there is no such call")
 
     def _send(self, status: int, answer: Answer, nonce: Optional[str]) -> None:
@@ -187,6 +202,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.body)
         self.wfile.flush()
+
+
+def _answer(data: Dict[str, Any]) -> Answer:
+    return Answer(json.dumps(data).encode("ascii"))
 
 
 def _object(body: bytes) -> Dict[str, Any]:

@@ -80,7 +80,8 @@ class Profile(Strict):
     isolation: Isolation = Isolation.BUBBLEWRAP
     network: Network = Network.NONE
     gang_peers: bool = False
-    """Whether pods of one gang may reach each other. Local pods have no network in common."""
+    """Whether pods of one gang may reach each other. Of local pods only plain ones can, which share the host's
+    loopback with everything; isolated ones have no network in common."""
     warm_up: tuple[str, ...] = ()
     """Command run once in a new pod before it counts as ready."""
 
@@ -102,10 +103,11 @@ class Profile(Strict):
                 f"standby ({self.standby}) and min_warm ({self.min_warm}) together are above max_pods "
                 f"({self.max_pods}): lower one or raise the ceiling"
             )
-        if self.gang_peers and self.provider is ProviderKind.LOCAL:
+        if self.gang_peers and self.provider is ProviderKind.LOCAL and self.isolation is not Isolation.PLAIN:
             raise ValueError(
-                "gang_peers is refused for local pods: each has its own loopback only and no network in common; "
-                "leave it out (gangs without peers work), or use provider 'kubernetes'"
+                "gang_peers is refused for isolated local pods: each has its own loopback only and no network in "
+                "common; leave it out (gangs without peers work), use provider 'kubernetes', or, for trusted code "
+                "only, isolation 'plain'"
             )
         for name, root in self.images.items():
             if not Path(root).is_absolute():

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from emberpool.pool.model.binding import Binding, Bundle, Requirements, SecretRef, Secrets
 from emberpool.pool.model.claim import Source
 from emberpool.pool.model.command import Command, CommandResult, Outcome
 from emberpool.pool.model.frozen import Frozen, Strict
@@ -108,6 +109,16 @@ class RolloutInput(Strict):
     wait_timeout_s: float = Field(default=600.0, gt=0)
     results_url: str | None = None
     """fsspec URL of a folder; the result is written there as ROLLOUT_ID.json."""
+    bundle: Bundle | None = None
+    """Code, put into the sandbox before the task's files."""
+    requirements: Requirements = ""
+    """Python packages that commands can import, as lines of a requirements file or a lock."""
+    secrets: Secrets = Field(default_factory=dict[str, SecretRef])
+    """Environment variables by reference to what the worker has: `{"API_KEY": "env:JOB_API_KEY"}`."""
+
+    def binding(self) -> Binding:
+        """What is bound before the first turn."""
+        return Binding(bundle=self.bundle, requirements=self.requirements, secrets=self.secrets)
 
 
 class RolloutOutcome(StrEnum):
@@ -173,6 +184,12 @@ class RolloutBatchInput(Strict):
     policy_task_queue: str | None = None
     task_queue: str = "emberpool"
     wait_timeout_s: float = Field(default=600.0, gt=0)
+    bundle: Bundle | None = None
+    """Code, put into every sandbox before the task's files."""
+    requirements: Requirements = ""
+    """Python packages that commands can import, as lines of a requirements file or a lock."""
+    secrets: Secrets = Field(default_factory=dict[str, SecretRef])
+    """Environment variables by reference to what the worker has: `{"API_KEY": "env:JOB_API_KEY"}`."""
 
     @model_validator(mode="after")
     def _tasks(self) -> Self:

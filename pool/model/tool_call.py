@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from emberpool.pool.model.binding import Binding, Bundle, Requirements, SecretRef, Secrets
 from emberpool.pool.model.command import Command
 from emberpool.pool.model.frozen import Strict
 from emberpool.pool.model.rollout import TextFile
@@ -25,3 +26,13 @@ class ToolCallInput(Strict):
     """Seconds to wait in line before NoCapacity."""
     task_queue: str = "emberpool"
     """Name of emberpool's task queues."""
+    bundle: Bundle | None = None
+    """Code, put into the sandbox before the files."""
+    requirements: Requirements = ""
+    """Python packages that the command can import, as lines of a requirements file or a lock."""
+    secrets: Secrets = Field(default_factory=dict[str, SecretRef])
+    """Environment variables by reference to what the worker has: `{"API_KEY": "env:JOB_API_KEY"}`."""
+
+    def binding(self) -> Binding:
+        """What is bound before the command runs."""
+        return Binding(bundle=self.bundle, requirements=self.requirements, secrets=self.secrets)

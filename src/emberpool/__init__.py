@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from emberpool.pool.model.binding import Binding as Binding
+    from emberpool.pool.model.binding import Bundle as Bundle
     from emberpool.pool.model.command import Command as Command
     from emberpool.pool.model.command import CommandResult as CommandResult
     from emberpool.pool.model.command import Outcome as Outcome
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from emberpool.workflows.sandbox import Sandbox as Sandbox
 
 __all__ = [
+    "Binding",
+    "Bundle",
     "Command",
     "CommandResult",
     "EmberpoolPlugin",
@@ -30,6 +34,8 @@ __all__ = [
 ]
 
 _HOME = {
+    "Binding": "emberpool.pool.model.binding",
+    "Bundle": "emberpool.pool.model.binding",
     "Command": "emberpool.pool.model.command",
     "CommandResult": "emberpool.pool.model.command",
     "Outcome": "emberpool.pool.model.command",

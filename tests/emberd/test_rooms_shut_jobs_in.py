@@ -6,7 +6,7 @@ from fixtures.emberd import Lease
 async def test_the_root_holds_the_image_and_nothing_of_the_pod(room_lease: Lease) -> None:
     """No state, scratch, socket or code of emberd."""
     names = set((await room_lease.sh("ls -A /")).text.split())
-    assert names <= {"bin", "dev", "home", "lib", "lib64", "proc", "sbin", "tmp", "usr", "work"}
+    assert names <= {"bin", "dev", "home", "layers", "lib", "lib64", "proc", "sbin", "tmp", "usr", "work"}
     assert (await room_lease.sh("ls -A /work /tmp /home/job /dev/shm")).text.split() == [
         "/dev/shm:",
         "/home/job:",

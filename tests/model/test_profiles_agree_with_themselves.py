@@ -22,3 +22,4 @@ def test_what_cannot_be_is_named(text: str, problem: str) -> None:
 def test_gangs_with_peers_are_for_kubernetes() -> None:
     """There a profile may promise it."""
     assert parse_profiles("{name: a, provider: kubernetes, gang_peers: true}")[0].gang_peers
+    assert parse_profiles("{name: a, isolation: plain, gang_peers: true}")[0].gang_peers

@@ -1,0 +1,178 @@
+"""Unpacks an archive that nobody vouches for: nothing of it may land, or point, outside of its folder.
+
+Entries are judged one by one and refused by name. tarfile's own filter for this came with Python 3.12.
+"""
+
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+from typing import IO, Iterator, NamedTuple, Optional
+
+MOST_BYTES = 8 * 1024 * 1024 * 1024
+"""Unpacked size at which an archive is refused: a small one can be made to fill any disk."""
+MOST_ENTRIES = 500_000
+
+
+class BadArchive(Exception):
+    """It cannot be unpacked as it is; the text names the entry."""
+
+
+class Entry(NamedTuple):
+    """One entry of an archive, whatever its format."""
+
+    name: str
+    kind: str
+    """file, folder, link (symbolic), hardlink, or other."""
+    mode: int
+    mtime: float
+    size: int
+    target: str
+    """Of a link."""
+    data: Optional[IO[bytes]]
+
+
+def check(archive: str) -> int:
+    """Judge every entry without writing anything; the size of all files together, in bytes.
+
+    Raises:
+        BadArchive: it is no archive, or an entry cannot be allowed.
+        OSError: it cannot be read.
+    """
+    total = 0
+    for entry in _judged(archive):
+        total += entry.size
+    return total
+
+
+def unpack(archive: str, folder: str) -> int:
+    """Unpack into `folder`, which must be new and empty; the size of all files together, in bytes.
+
+    Raises:
+        BadArchive, OSError: as `check`; what was written until then is the caller's to remove.
+    """
+    total = 0
+    for entry in _judged(archive):
+        total += entry.size
+        _write(folder, entry)
+    return total
+
+
+def _judged(archive: str) -> Iterator[Entry]:
+    total = count = 0
+    try:
+        for entry in _zip_entries(archive) if zipfile.is_zipfile(archive) else _tar_entries(archive):
+            count += 1
+            total += entry.size
+            if total > MOST_BYTES or count > MOST_ENTRIES:
+                raise BadArchive(f"has over {MOST_BYTES} bytes or {MOST_ENTRIES} entries unpacked")
+            _judge(entry)
+            yield entry
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise BadArchive(f"cannot be read as tar or zip: {error}") from error
+
+
+def _judge(entry: Entry) -> None:
+    if "\0" in entry.name or "\0" in entry.target:
+        raise BadArchive(f"entry {entry.name!r}: holds a NUL byte")
+    if _leads_out(entry.name):
+        raise BadArchive(f"entry {entry.name!r}: lies outside of the archive's folder")
+    if entry.kind == "other":
+        raise BadArchive(f"entry {entry.name!r}: is neither file, folder nor link")
+    base = os.path.dirname(entry.name) if entry.kind == "link" else ""
+    if entry.kind in ("link", "hardlink") and (not entry.target or _leads_out(entry.target, base)):
+        raise BadArchive(f"entry {entry.name!r}: links to {entry.target!r}, outside of the archive's folder")
+
+
+def _leads_out(path: str, base: str = "") -> bool:
+    if path.startswith("/"):
+        return True
+    return os.path.normpath(os.path.join(base, path or ".")).split("/")[0] == ".."
+
+
+def _write(folder: str, entry: Entry) -> None:
+    name = os.path.normpath(entry.name)
+    place = os.path.join(folder, name)
+    if name == ".":
+        return
+    # A name may be harmless by itself and lead out through a link that came before it.
+    _real_folders(folder, os.path.dirname(name), entry.name)
+    if entry.kind == "folder":
+        _real_folders(folder, name, entry.name)
+        os.chmod(place, (entry.mode & 0o777) | 0o700)
+        return
+    if os.path.lexists(place):
+        if stat.S_ISDIR(os.lstat(place).st_mode):
+            raise BadArchive(f"entry {entry.name!r}: is there as a folder already")
+        os.unlink(place)
+    if entry.kind == "link":
+        os.symlink(entry.target, place)
+    elif entry.kind == "hardlink":
+        _link(folder, entry, place)
+    else:
+        _file(entry, place)
+
+
+def _real_folders(folder: str, name: str, told: str) -> None:
+    """Make the folders of `name` below `folder`, and refuse one that is anything else."""
+    place = folder
+    for part in name.split("/") if name not in ("", ".") else ():
+        place = os.path.join(place, part)
+        try:
+            kind = os.lstat(place).st_mode
+        except FileNotFoundError:
+            os.mkdir(place, 0o755)
+            continue
+        if not stat.S_ISDIR(kind):
+            raise BadArchive(f"entry {told!r}: passes through {part!r}, which is no folder")
+
+
+def _link(folder: str, entry: Entry, place: str) -> None:
+    name = os.path.normpath(entry.target)
+    _real_folders(folder, os.path.dirname(name), entry.name)
+    source = os.path.join(folder, name)
+    if not os.path.lexists(source) or not stat.S_ISREG(os.lstat(source).st_mode):
+        raise BadArchive(f"entry {entry.name!r}: links to {entry.target!r}, which is no file of the archive")
+    os.link(source, place, follow_symlinks=False)
+
+
+def _file(entry: Entry, place: str) -> None:
+    fd = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        if entry.data is not None:
+            shutil.copyfileobj(entry.data, file, 1024 * 1024)
+        os.fchmod(fd, (entry.mode & 0o777) | 0o600)
+    os.utime(place, (max(0.0, entry.mtime), max(0.0, entry.mtime)))
+
+
+def _tar_entries(archive: str) -> Iterator[Entry]:
+    with tarfile.open(archive, "r|*") as tar:
+        for member in tar:
+            kind = "other"
+            if member.isreg():
+                kind = "file"
+            elif member.isdir():
+                kind = "folder"
+            elif member.issym():
+                kind = "link"
+            elif member.islnk():
+                kind = "hardlink"
+            data = tar.extractfile(member) if kind == "file" else None
+            size = member.size if kind == "file" else 0
+            yield Entry(member.name, kind, member.mode, float(member.mtime), size, member.linkname, data)
+
+
+def _zip_entries(archive: str) -> Iterator[Entry]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            mode = info.external_attr >> 16
+            if info.is_dir():
+                yield Entry(info.filename.rstrip("/") or ".", "folder", mode or 0o755, 0.0, 0, "", None)
+            elif stat.S_ISLNK(mode):
+                target = file.read(info).decode("utf-8", "surrogateescape") if info.file_size <= 4096 else ""
+                yield Entry(info.filename, "link", 0o777, 0.0, 0, target, None)
+            else:
+                kind = "file" if stat.S_IFMT(mode) in (0, stat.S_IFREG) else "other"
+                with file.open(info) as data:
+                    yield Entry(info.filename, kind, mode & 0o777 or 0o644, 0.0, info.file_size, "", data)

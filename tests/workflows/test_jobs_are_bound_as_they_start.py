@@ -1,0 +1,246 @@
+"""A job finds its code, packages and secrets; what it is not to keep is nowhere else, and what fails, fails once."""
+
+import asyncio
+import hashlib
+import io
+import json
+import logging
+import os
+import tarfile
+import uuid
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import pytest_asyncio
+from fixtures.package_index import PackageIndex, package_index
+from fixtures.stack import PROFILE, Site, running_site, site_settings
+from redis.asyncio import Redis
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from emberpool.activities import names
+from emberpool.pool.model.command import CommandResult
+from emberpool.pool.model.rollout import RolloutOutcome, RolloutResult
+from emberpool.worker.stack.embedded import EmbeddedStack
+
+SECRET = "s3cr3t-" + "4f9a1c77"
+GREET = "python3 -c 'import ember_greeting as g; print(g.WORD)'"
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackageIndex]:
+    """A package index that uv is told of as its own documentation has it."""
+    with package_index(tmp_path_factory.mktemp("index")) as index, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UV_DEFAULT_INDEX", index.url)
+        patch.setenv("UV_CACHE_DIR", str(tmp_path_factory.mktemp("uv")))
+        patch.setenv("JOB_API_KEY", SECRET)
+        patch.setenv("OTHER_KEY", "not for jobs")
+        yield index
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def bound(
+    stack: EmbeddedStack, packages: PackageIndex, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[tuple[Site, Path]]:
+    """A deployment that may open one folder, and gives jobs the secrets of one prefix and one folder."""
+    folder = tmp_path_factory.mktemp("bound")
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "token").write_text("from a file\n")
+    (folder / "layers").mkdir(mode=0o700)
+    settings = site_settings(
+        stack,
+        PROFILE.model_copy(update={"min_warm": 0}),
+        allowed_urls=(f"file://{folder}/code/",),
+        layer_dir=folder / "layers",
+        secret_env_prefix="JOB_",
+        secret_dir=folder / "secrets",
+    )
+    async with running_site(stack, settings) as site:
+        yield site, folder
+
+
+def bundle(folder: Path, **files: str) -> dict[str, str]:
+    """A bundle of files at a URL that the worker may open."""
+    (folder / "code").mkdir(exist_ok=True)
+    path = folder / "code" / f"{uuid.uuid4().hex}.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name.replace("__", "/").replace("_py", ".py"))
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return {"url": f"file://{path}", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+async def tool(site: Site, shell: str, **fields: object) -> tuple[CommandResult, str]:
+    """A tool call from plain JSON; its end and its workflow's id."""
+    call = {"profile": "py", "caller": "c", "command": {"shell": shell}, "task_queue": site.queue, **fields}
+    id_ = uuid.uuid4().hex
+    result: CommandResult = await site.client.execute_workflow(
+        names.TOOL_CALL, call, id=id_, task_queue=site.queue, result_type=CommandResult
+    )
+    return result, id_
+
+
+async def refused(site: Site, **fields: object) -> tuple[str, int]:
+    """What a tool call fails with, and how many attempts its preparation took."""
+    call = {"profile": "py", "caller": "c", "command": {"shell": "true"}, "task_queue": site.queue, **fields}
+    handle = await site.client.start_workflow(names.TOOL_CALL, call, id=uuid.uuid4().hex, task_queue=site.queue)
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    assert isinstance(raised.value.cause, ApplicationError)
+    events = (await handle.fetch_history()).events
+    attempts = [e.activity_task_started_event_attributes.attempt for e in events if e.event_type == 11]
+    return f"{raised.value.cause.type}: {raised.value.cause.message}", max(attempts[:1], default=0)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_code_packages_and_secrets_are_there(bound: tuple[Site, Path], packages: PackageIndex) -> None:
+    """Plain JSON in; the packages import without a network, read-only; a second job of the caller gets the same pod."""
+    site, folder = bound
+    code = bundle(folder, pkg__main_py="print('code')")
+    rest = {"requirements": "ember-greeting<2", "secrets": {"API_KEY": "env:JOB_API_KEY", "TOKEN": "file:token"}}
+    shell = (
+        f'python3 pkg/main.py; {GREET}; ember_words_cli; echo "$API_KEY" | wc -c; echo "$TOKEN"; echo $EMBERPOOL_SITE'
+    )
+    first, id_ = await tool(site, shell, bundle=code, **rest)
+    said = first.text.splitlines()
+    assert said[:3] == ["code", "hello from a layer", "a program of a layer"], first
+    assert said[3:5] == [str(len(SECRET) + 1), "from a file"]
+    assert (await tool(site, f"{GREET}; rm -rf {said[5]}; touch {said[5]}/x", bundle=code, **rest))[0].text
+    again, _ = await tool(site, shell, bundle=code, **rest)
+    assert again.text == first.text
+    assert packages.downloads("ember_greeting-1.0") == packages.downloads("ember_words-1.5") == 1
+    history = await site.client.get_workflow_handle(id_).fetch_history()
+    kinds = [e.activity_task_scheduled_event_attributes.activity_type.name for e in history.events]
+    assert kinds.count(names.PREPARE_JOB) >= 1 and names.BIND_JOB not in kinds
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_pod_that_has_the_layers_is_preferred(bound: tuple[Site, Path]) -> None:
+    """Of two idle pods of the caller, the one whose job had the same binding is taken, not the one used last."""
+    site, folder = bound
+    one, other = bundle(folder, a="1"), bundle(folder, b="2")
+    who, caller = "cat /proc/sys/kernel/hostname; sleep 1", uuid.uuid4().hex
+    codes = (one, other)
+    began = await asyncio.gather(*(tool(site, who, bundle=code, caller=caller) for code in codes))
+    hosts = [result.text for result, _ in began]
+    assert hosts[0] != hosts[1]
+    for code, host in ((one, hosts[0]), (other, hosts[1]), (one, hosts[0])):
+        await site.settled()
+        assert (await tool(site, who, bundle=code, caller=caller))[0].text == host
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_rollout_is_bound_too(bound: tuple[Site, Path]) -> None:
+    """Its verifier imports the packages; without a policy worker it is not needed here, so none is asked."""
+    site, folder = bound
+    task = {"id": "t", "verifier": {"command": {"shell": f"{GREET} && cat data/x"}}}
+    from scenarios.policies import POLICY, two_tries
+    from temporalio.worker import Worker
+
+    async with Worker(site.client, task_queue=f"p{site.queue}", activities=[two_tries]):
+        result: RolloutResult = await site.client.execute_workflow(
+            names.ROLLOUT,
+            {
+                "rollout_id": "r",
+                "task": task,
+                "profile": "py",
+                "caller": "c",
+                "policy": POLICY,
+                "policy_task_queue": f"p{site.queue}",
+                "task_queue": site.queue,
+                "bundle": bundle(folder, data__x="x"),
+                "requirements": "ember-greeting<2",
+            },
+            id=uuid.uuid4().hex,
+            task_queue=site.queue,
+            result_type=RolloutResult,
+        )
+    assert result.outcome is RolloutOutcome.SOLVED and result.source is not None, result
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_many_askers_cause_one_fetch(bound: tuple[Site, Path], packages: PackageIndex) -> None:
+    """Three jobs at once ask for packages that no pod and no worker has: each wheel is fetched once."""
+    site, _ = bound
+    before = packages.asked["/ember-words/"]
+    results = await asyncio.gather(
+        *(tool(site, "python3 -c 'import ember_words'", requirements="ember-words==1.5", caller=f"c{n}") for n in "123")
+    )
+    assert all(result.ok for result, _ in results), results
+    assert packages.asked["/ember-words/"] <= before + 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"requirements": "ember-greeting==2.0"}, "InvalidInput: requirements: uv: error: No solution found"),
+        ({"requirements": "no-such-package-at-all"}, "InvalidInput: requirements: uv: "),
+        ({"requirements": "-r /etc/passwd"}, "InvalidInput: requirements: '-r /etc/passwd'"),
+        ({"secrets": {"K": "env:JOB_NOT_SET"}}, "InvalidInput: secrets.K: env:JOB_NOT_SET is not set"),
+        ({"secrets": {"K": "env:OTHER_KEY"}}, "InvalidInput: secrets.K: env:OTHER_KEY: this worker gives variables"),
+        ({"secrets": {"K": "file:nope"}}, "InvalidInput: secrets.K: file:nope: there is no such file"),
+        ({"bundle": {"url": "file:///etc/passwd", "sha256": "0" * 64}}, "InvalidInput: bundle.url: file:///etc/passwd"),
+        ({"bundle": "missing"}, "InvalidInput: bundle.url: "),
+        ({"bundle": "changed"}, "InvalidInput: bundle.sha256: "),
+        ({"bundle": "escapes"}, "InvalidInput: bundle.url: "),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else json.dumps(value)[:40],
+)
+async def test_what_cannot_be_had_fails_once(bound: tuple[Site, Path], fields: dict[str, Any], told: str) -> None:
+    """A typed error names the field, with the reason in the words of who knows it; nothing is tried again."""
+    site, folder = bound
+    kind = fields.get("bundle")
+    if isinstance(kind, str):
+        made = bundle(folder, **({"..__out": "x"} if kind == "escapes" else {"a": "a"}))
+        if kind == "missing":
+            made["url"] += ".gone"
+        if kind == "changed":
+            made["sha256"] = "0" * 64
+        fields = {"bundle": made}
+    error, attempts = await refused(site, **fields)
+    assert error.startswith(told), error
+    assert attempts == 1
+    if kind == "escapes":
+        assert "entry '../out'" in error
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_job_gets_the_secrets_that_it_names_and_no_more(bound: tuple[Site, Path]) -> None:
+    """UKGovernmentBEIS/inspect_k8s_sandbox#214: nothing of the worker's own environment is in a job's."""
+    site, _ = bound
+    result, _ = await tool(site, "env", secrets={"API_KEY": "env:JOB_API_KEY"}, caller="e")
+    found = {line.partition("=")[0] for line in result.text.splitlines()}
+    assert found <= {"API_KEY", "PATH", "LANG", "HOME", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "_"}, found
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_secret_is_nowhere_but_in_the_job(
+    bound: tuple[Site, Path], stack: EmbeddedStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not in Redis, not in a history, not in logs, not in the pods' folders, not in any file of the stack; and gone
+    with the job."""
+    site, folder = bound
+    with caplog.at_level(logging.DEBUG):
+        shell = 'test -n "$API_KEY" && cat /proc/self/environ | wc -c; sleep 0.2'
+        result, id_ = await tool(site, shell, secrets={"API_KEY": "env:JOB_API_KEY"}, caller="s")
+        assert result.ok
+        lost, _ = await tool(site, 'echo "<$API_KEY>"', caller="s")
+    assert lost.text == "<>\n"
+    assert SECRET not in caplog.text
+    events = (await site.client.get_workflow_handle(id_).fetch_history()).events
+    history = b"".join(event.SerializeToString() for event in events)  # payloads as they are, not in base64
+    assert b"env:JOB_API_KEY" in history and SECRET.encode() not in history
+    async with cast(Any, Redis).from_url(site.settings.redis_url) as redis:
+        dumped: list[bytes | None] = [await redis.dump(key) async for key in redis.scan_iter(count=1000)]
+    assert dumped and not any(SECRET.encode() in (value or b"") for value in dumped)
+    searched = 0
+    for top in (stack.data_dir, folder):
+        for path in (Path(where) / name for where, _, found in os.walk(top) for name in found):
+            if path.is_file() and path.stat().st_size < 1 << 24:
+                searched += 1
+                assert SECRET.encode() not in path.read_bytes(), path
+    assert searched > 5
