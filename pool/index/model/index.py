@@ -158,6 +158,7 @@ class ModelIndex:
         self.memory.change(lease.pod, PodState.DRAINING, reason=reason)
         self.memory.expiry.discard(request_id)
         self.line.enter(request_id)
+        self._ladder.take(request_id)
         return "moved"
 
     async def detach(self, request_id: RequestId) -> bool:
