@@ -176,7 +176,7 @@ async def test_a_name_is_used_once(index: RedisIndex) -> None:
 
 
 async def test_a_claim_that_would_not_wait_moves_on_too(index: RedisIndex) -> None:
-    """With no time to wait, pod after pod that does not answer is passed over while another is idle; then it expires."""
+    """With no time to wait, silent pods are passed over for as long as another is idle; then it expires."""
     await warm(index, "p1", "p2", "p3")
     await index.set_targets(2, 3, 0)
     tried: set[str] = set()
