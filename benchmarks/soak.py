@@ -176,6 +176,9 @@ def soak(steps: int, seed: int, count: Path | None, processes: int) -> int:
             if time.monotonic() - said > SAY_EVERY_S:
                 said = time.monotonic()
                 print(_sum(parts).told(seed, said - began), flush=True)
+    except BaseException:
+        failure = "interrupted"
+        raise
     finally:
         for process in running:
             if failure:
