@@ -142,21 +142,21 @@ async def _burst(index: LeanIndex, number: int, job: Job, timings: Timings) -> N
 
 async def _offer(indexes: list[LeanIndex], job: Job, timings: Timings) -> None:
     """Open loop: each claim has its time, and its latency counts from then, also while it waits for a connection."""
-    free: asyncio.Queue[LeanIndex] = asyncio.Queue()
-    for index in indexes:
-        free.put_nowait(index)
+    free: asyncio.Queue[tuple[int, LeanIndex]] = asyncio.Queue()
+    for place in enumerate(indexes):
+        free.put_nowait(place)
 
     async def one(number: int, due: float) -> None:
-        index = await free.get()
+        place, index = await free.get()
         try:
-            # With recycling, tags come back and find their pods; without, each takes a pod that nobody has used.
-            mine = number % OPEN_CONNECTIONS if job.act == "offer_all" else number
+            # With recycling, tags come back and find their pods clean; without, each takes a pod that nobody has used.
+            mine = place if job.act == "offer_all" else number
             tag = tag_of(job.first + mine * job.step)
             pod = await _claim_and_release(index, tag, f"bench/{number % 20}", due, timings)
             if job.act == "offer_all":
                 await recycle(index, pod)
         finally:
-            free.put_nowait(index)
+            free.put_nowait((place, index))
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
