@@ -15,6 +15,7 @@ from fixtures.pods import (
     ask_gang,
     claimed,
     gang_of,
+    ready,
     recycle,
     recycling,
     released,
@@ -28,7 +29,7 @@ from emberpool.pool.index.connection import IndexRedis
 from emberpool.pool.index.contract import NotDirty, RecycleStarted
 from emberpool.pool.index.limits import IndexLimits
 from emberpool.pool.model.claim import Expired, Provision, Wait
-from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.ids import PodName, RequestId
 
 LIMITS = IndexLimits()
 
@@ -158,6 +159,30 @@ async def test_a_wait_ends_at_its_deadline(index: Turned) -> None:
     index.turn(1)
     assert await index.claim(request("r1", "b")) == Expired()
     assert await index.expire(10) == 1
+
+
+@pytest.mark.parametrize("detached", ["before", "after"])
+async def test_a_detached_reservation_ends_at_its_deadline(index: Turned, detached: str) -> None:
+    """No sweep asks for its holder, so a pod that is set aside for one whom nobody adopts is free again then."""
+    await index.expire(10)
+    await index.reserve_warm(PodName("p1"), "base")
+    await ready(index, "p1", standby=True)
+    if detached == "before":
+        await index.set_targets(2, 0, 0)
+        assert isinstance(await index.claim(request("r1", image="other", wait_timeout_s=25)), Wait)
+        assert await index.detach(RequestId("r1"))
+        await index.set_targets(3, 2, 0)
+    else:
+        assert (await index.claim(request("r1", wait_timeout_s=25))).kind == "promote"
+        assert await index.detach(RequestId("r1"))
+    lease = await index.lease(RequestId("r1"))
+    assert lease is not None and lease.state == "reserved"
+    index.turn(24_999)
+    assert await index.expire(10) == 0
+    index.turn(1)
+    assert await index.expire(10) == 1
+    pod = await index.pod(PodName(lease.pod))
+    assert pod is not None and pod.reserved_for == ""
 
 
 async def test_a_kept_pod_retires_at_its_deadline(index: Turned) -> None:

@@ -168,6 +168,8 @@ class ModelIndex:
             return False
         lease.detached = True
         self.memory.quiet.discard(request_id)
+        if lease.state == "reserved":
+            self.memory.deadlines.add(request_id, lease.deadline)
         return True
 
     async def adopt(self, request_id: RequestId, holder: Holder) -> bool:
@@ -203,7 +205,8 @@ class ModelIndex:
         self.memory.change(name, PodState.STANDBY, maker="")
         if waiter:
             self.memory.change(name, PodState.PROMOTING)
-            self.memory.deadlines.discard(waiter)
+            if not self.memory.leases[waiter].detached:
+                self.memory.deadlines.discard(waiter)
             self.memory.wake(waiter)
         return BecameIdle()
 

@@ -59,7 +59,9 @@ local function lease_pod(id, lease, name, pod, source)
 end
 
 -- The pod will be the request's once it is ready; `edits` are the pod's, `timed` says whether this still counts as waiting.
+-- One that is detached always does: nobody asks whether its holder lives, so nothing else would end it.
 local function reserve_pod(id, lease, name, pod, source, edits, timed)
+  timed = timed or lease.detached == '1'
   charge(lease.caller)
   line_leave(id, lease)
   edits.reserved = id
