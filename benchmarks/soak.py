@@ -1,20 +1,29 @@
 """Drives the index's scripts against the index in plain Python for a million steps, chosen by a seeded generator.
 
-python benchmarks/soak.py [--steps N] [--seed N] [--count FILE]
+python benchmarks/soak.py [--steps N] [--seed N] [--count FILE] [--processes N]
 
 Every run of some hundred steps has a pool and a seed of its own, and ends with everyone coming to an end. The first
-difference stops it, and the seed that it prints brings that run back.
+difference stops it, and the seed that it prints brings that run back. Each process has a server of its own, and waits
+for it without an event loop's detours.
 """
 
 import argparse
 import asyncio
+import multiprocessing
+import os
 import random
 import sys
 import time
 import uuid
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from multiprocessing.queues import Queue
 from pathlib import Path
+from queue import Empty
+from typing import Any, cast
+
+import redis as sync_redis
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # PYTHONSAFEPATH leaves it out
 
@@ -24,14 +33,15 @@ from fixtures.index_pair import Pair  # noqa: E402
 from fixtures.index_settling import settle  # noqa: E402
 from fixtures.index_world import World  # noqa: E402
 
-from emberpool.pool.index.connection import IndexRedis, connect  # noqa: E402
+from emberpool.pool.index.connection import IndexRedis  # noqa: E402
 from emberpool.pool.index.limits import IndexLimits  # noqa: E402
 from emberpool.worker.stack.redis_server import RedisServer  # noqa: E402
 
 RUN = 500
 """Steps of one run."""
-COMPARE_EVERY = 8
+COMPARE_EVERY = 16
 """Answers are compared at each step, all that is remembered at every so many, and at the end of each run."""
+SAY_EVERY_S = 10.0
 LIMITS = (
     IndexLimits(),
     IndexLimits(lead=1, look=2, batch=2, residency_ms=0, hand_over_ms=300),
@@ -59,6 +69,35 @@ class Done:
         )
 
 
+class _AtOnce:
+    """redis-py's commands without an event loop: an awaited command has run when it is called."""
+
+    def __init__(self, client: sync_redis.Redis) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        command = getattr(self._client, name)
+
+        async def run_it(*arguments: Any, **named: Any) -> Any:
+            return command(*arguments, **named)
+
+        return run_it
+
+
+class DirectRedis(IndexRedis):
+    """Redis as the index uses it, over one connection that blocks: nothing else is to be done meanwhile."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        client = sync_redis.Redis.from_url(url, decode_responses=True)  # pyright: ignore[reportUnknownMemberType]
+        self._at_once = _AtOnce(client)
+
+    @property
+    def commands(self) -> Any:
+        """For every command."""
+        return self._at_once
+
+
 async def run(redis: IndexRedis, seed: int, steps: int, done: Done) -> None:
     """One pool's life.
 
@@ -81,30 +120,88 @@ async def run(redis: IndexRedis, seed: int, steps: int, done: Done) -> None:
     done.answers.update(pair.answers)
 
 
-def _write(count: Path | None, steps: int) -> None:
-    if count is not None:
-        count.write_text(f"{steps}\n")
+Told = tuple[int, Done, str]
+"""Which process, all that it has done so far, and its failure or ""."""
 
 
-async def soak(steps: int, seed: int, count: Path | None) -> int:
-    """Run after run until there have been `steps`; 1 if one failed."""
-    began, done, said = time.monotonic(), Done(), time.monotonic()
-    async with RedisServer(None) as server, await connect(server.url) as redis:
+async def _soak(number: int, steps: int, seed: int, tell: Callable[[Told], None]) -> None:
+    """Run after run until there have been `steps` or one failed."""
+    done, said = Done(), time.monotonic()
+    async with RedisServer(None) as server, DirectRedis(server.url) as redis:
         while done.steps < steps:
             own = seed + done.runs
             try:
                 await run(redis, own, min(RUN, steps - done.steps), done)
             except Exception as error:
-                print(f"run of seed {own} after {done.steps:,} steps: {type(error).__name__}: {error}", file=sys.stderr)
-                return 1
-            if time.monotonic() - said > 10:
+                tell((number, done, f"run of seed {own} after {done.steps:,} steps: {type(error).__name__}: {error}"))
+                return
+            if time.monotonic() - said > SAY_EVERY_S:
                 said = time.monotonic()
-                print(done.told(seed, said - began), flush=True)
-            _write(count, done.steps)
-    print(done.told(seed, time.monotonic() - began))
-    for answer, number in sorted(done.answers.items()):
+                tell((number, done, ""))
+    tell((number, done, ""))
+
+
+def _process(number: int, steps: int, seed: int, told: "Queue[Told]") -> None:
+    asyncio.run(_soak(number, steps, seed, told.put))
+
+
+def _sum(parts: list[Done]) -> Done:
+    total = Done()
+    for part in parts:
+        total.steps, total.runs = total.steps + part.steps, total.runs + part.runs
+        total.transitions += part.transitions
+        total.accepted += part.accepted
+        total.answers.update(part.answers)
+    return total
+
+
+def soak(steps: int, seed: int, count: Path | None, processes: int) -> int:
+    """Share the steps out; 1 if a run failed or a process ended too soon."""
+    began, said = time.monotonic(), 0.0
+    context = multiprocessing.get_context("spawn")
+    told = cast("Queue[Told]", context.Queue())
+    shares = [len(range(number, steps, processes)) for number in range(processes)]
+    running = [
+        context.Process(target=_process, args=(number, share, seed + number * 1_000_000, told), daemon=False)
+        for number, share in enumerate(shares)
+    ]
+    for process in running:
+        process.start()
+    parts, failure = [Done() for _ in running], ""
+    try:
+        while not failure and any(part.steps < share for part, share in zip(parts, shares, strict=True)):
+            number, parts[number], failure = _next(told, running)
+            if count is not None:
+                count.write_text(f"{_sum(parts).steps}\n")
+            if time.monotonic() - said > SAY_EVERY_S:
+                said = time.monotonic()
+                print(_sum(parts).told(seed, said - began), flush=True)
+    except BaseException:
+        failure = "interrupted"
+        raise
+    finally:
+        for process in running:
+            if failure:
+                process.terminate()
+            process.join()
+    if failure:
+        print(failure, file=sys.stderr)
+        return 1
+    total = _sum(parts)
+    print(total.told(seed, time.monotonic() - began))
+    for answer, number in sorted(total.answers.items()):
         print(f"  {answer:40} {number:>10,}")
     return 0
+
+
+def _next(told: "Queue[Told]", running: list[Any]) -> Told:
+    while True:
+        try:
+            return told.get(timeout=1)
+        except Empty:
+            dead = [number for number, process in enumerate(running) if process.exitcode]
+            if dead:
+                return dead[0], Done(), f"process {dead[0]} ended with {running[dead[0]].exitcode}"
 
 
 def main() -> int:
@@ -113,10 +210,11 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, help="the first run's; fresh by default")
     parser.add_argument("--count", type=Path, metavar="FILE", help="where to write how many steps have been run")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="one per core by default")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
-    return asyncio.run(soak(given.steps, seed, given.count))
+    return soak(given.steps, seed, given.count, max(1, min(given.processes, given.steps)))
 
 
 if __name__ == "__main__":

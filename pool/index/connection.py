@@ -1,4 +1,4 @@
-"""How the rest reaches Redis: time-outs, the eviction policy's check, one event loop, trouble by its name."""
+"""How the rest reaches Redis: time-outs, the check of the servers, one event loop, trouble by its name."""
 
 import asyncio
 import logging
@@ -23,6 +23,7 @@ from redis.exceptions import (
 
 from emberpool.pool.index.address import parse_address
 from emberpool.pool.index.clients import Bounds, RedisClient
+from emberpool.pool.index.fitness import check_server
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 
 if TYPE_CHECKING:
@@ -90,32 +91,28 @@ class IndexRedis:
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("this Redis client belongs to another event loop: make one per loop")
 
-    async def check_policy(self) -> None:
-        """Refuse a server that may evict the index.
+    async def check_servers(self) -> None:
+        """Refuse servers that are not fit to hold the index (pool/index/fitness.py).
 
         Raises:
-            InvalidInput: maxmemory-policy is not noeviction, on any primary; or the server refuses our login.
+            InvalidInput: one of the primaries is not fit, or refuses our login.
             PoolUnavailable: the server cannot be reached.
         """
         try:
             async with trouble_named():
-                told = await self._memory()
+                told = await self._info()
         except NoPermissionError:
-            log.warning("Redis does not let us read its maxmemory-policy; make sure that it is noeviction")
+            log.warning("Redis does not let us read its version and maxmemory-policy; make sure that it is noeviction")
             return
         for info in told:
-            policy = str(info.get("maxmemory_policy", "noeviction"))
-            if policy != "noeviction":
-                raise InvalidInput(
-                    "redis", f"maxmemory-policy is {policy!r}, so Redis may drop leases: set it to 'noeviction'"
-                )
+            check_server(info)
 
-    async def _memory(self) -> list[dict[str, Any]]:
-        """INFO memory of every server that may hold keys of the index."""
+    async def _info(self) -> list[dict[str, Any]]:
+        """INFO of every server that may hold keys of the index."""
         target = {"target_nodes": RedisCluster.PRIMARIES} if self._commands.cluster else {}
-        told = cast(Any, await self.commands.info("memory", **target))  # pyright: ignore[reportUnknownMemberType]
+        told = cast(Any, await self.commands.info(**target))  # pyright: ignore[reportUnknownMemberType]
         # A Cluster with one primary answers as a server does.
-        if "maxmemory_policy" in told or not target:
+        if "redis_version" in told or not target:
             return [told]
         return list(told.values())
 
@@ -168,7 +165,7 @@ async def connect(url: str, max_connections: int = 16, timeout_s: float = 5.0) -
     `timeout_s` bounds the wait for a free connection, connecting, and each command, separately.
 
     Raises:
-        InvalidInput: the URL is none, the login is refused, or the server's eviction policy is not noeviction.
+        InvalidInput: the URL is none, the login is refused, or the server is too old or may evict the index.
         PoolUnavailable: the server cannot be reached.
     """
     try:
@@ -176,7 +173,7 @@ async def connect(url: str, max_connections: int = 16, timeout_s: float = 5.0) -
     except ValueError as error:
         raise InvalidInput("redis_url", str(error)) from error
     try:
-        await redis.check_policy()
+        await redis.check_servers()
     except PoolUnavailable as error:
         await redis.aclose()
         if isinstance(error.__cause__, AuthenticationError):

@@ -217,7 +217,10 @@ class PoolIndex(Protocol):
     async def first_contact_failed(
         self, request_id: RequestId, epoch: int, reason: str
     ) -> Literal["moved", "lost", "stale"]:
-        """emberd of a newly claimed pod did not answer: the pod drains, the request may claim again (moved)."""
+        """emberd of a newly claimed pod did not answer: the pod drains, the request may claim again (moved).
+
+        It has another pod already if one can be had, also past its deadline.
+        """
         ...
 
     async def detach(self, request_id: RequestId) -> bool:

@@ -102,6 +102,20 @@ async def test_two_gangs_never_hold_half_each(index: RedisIndex) -> None:
     assert all(isinstance(reply, Claimed) for reply in await ask_gang(index, one, "a"))
 
 
+async def test_a_second_gang_takes_not_even_its_own(index: RedisIndex) -> None:
+    """While one gang gathers, another leaves its caller's idle pod alone, or each could hold what the other needs."""
+    await index.set_targets(2, 3, 0)
+    await warm(index, "z", "own")
+    await claimed(index, "z0", "z")
+    own = await used(index, "b0", "b")
+    first = await ask_gang(index, gang_of("g", 2), "a")
+    assert [reply.kind for reply in first] == ["provision", "wait"]
+    assert all(isinstance(reply, Wait) for reply in await ask_gang(index, gang_of("h", 2), "b"))
+    pod = await index.pod(own)
+    assert pod is not None and pod.state is PodState.IDLE
+    assert isinstance(await index.claim(request("b1", "b")), Claimed), "a single may have it"
+
+
 async def test_a_release_while_it_gathers_frees_everything(index: RedisIndex) -> None:
     """One member's release ends the gang: leased pods are reset, reserved ones go to who waits, nobody of it stays."""
     await index.set_targets(2, 3, 0)

@@ -1,11 +1,13 @@
 """The ACL user of docs/redis.md can do what a worker does, on its own deployment, and nothing else."""
 
 import re
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from fixtures.main_path import main_path
+from fixtures.older_redis import redis_6_2, redis_7_0
 from fixtures.pods import request
 from fixtures.servers import Server, cluster, in_memory
 from redis.exceptions import ResponseError
@@ -15,6 +17,7 @@ from emberpool.pool.index.profile_store import ProfileStore
 from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile
+from emberpool.worker.stack.redis_server import find_redis
 
 PAGE = (Path(__file__).parents[2] / "docs" / "redis.md").read_text()
 BY_WORKERS = {"eval", "evalsha", "info", "scan", "client|setinfo", "lpop", "blpop", "xread", "hset", "hgetall"}
@@ -31,10 +34,18 @@ def rule(cluster: bool = False) -> list[str]:
     return words + (more[1].split() if cluster else [])
 
 
-async def test_they_are_enough(tmp_path: Path) -> None:
-    """The main path and the profiles work under the user, and ACL LOG knows of no refusal."""
-    async with Server(tmp_path, *in_memory()) as server:
-        await server.ask("ACL", "SETUSER", *rule())
+@pytest.mark.parametrize("find", [find_redis, redis_6_2, redis_7_0])
+async def test_they_are_enough(find: Callable[[], Path | None], tmp_path: Path) -> None:
+    """The main path and the profiles work under the user, also on older versions, and ACL LOG knows of no refusal."""
+    program = find()
+    if program is None:
+        pytest.skip(f"no server of {find.__name__} can be had here")
+    async with Server(tmp_path, *in_memory(), program=program) as server:
+        words = rule()
+        if find is redis_7_0:
+            # The page says so.
+            words.remove("+client|setinfo")
+        await server.ask("ACL", "SETUSER", *words)
         url = f"redis://{LOGIN}{server.address}/0"
         async with await connect(url) as redis, await connect(server.url) as admin:
             await main_path(redis, admin=admin)

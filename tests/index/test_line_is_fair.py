@@ -1,9 +1,15 @@
 """Waiting is fair between callers, in order within one, and ends at its deadline."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from fixtures.pods import age, claimed, ready, recycle, released, request, used, warm
 from fixtures.waiting import wait_until
 
+from emberpool.pool.index.caller import Argument, ScriptCaller
+from emberpool.pool.index.limits import IndexLimits
 from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.index.scripts import Script
 from emberpool.pool.model.claim import Claimed, Expired, Provision, Wait
 from emberpool.pool.model.ids import PodName, RequestId
 from emberpool.pool.model.state import PodState
@@ -53,6 +59,41 @@ async def test_a_crowd_does_not_starve_a_single(index: RedisIndex) -> None:
     for number in range(2):
         await index.claim(request(f"b{number}", "b"))
     assert await served_in_order(index, "p1", 5) == ["a0", "b0", "a1", "b1", "a2"]
+
+
+class _Batch(ScriptCaller):
+    """Gathers scripts and sends them all at once, for answers that are known beforehand."""
+
+    def __init__(self, index: RedisIndex, script: Script) -> None:
+        super().__init__(index.redis, index.base, IndexLimits())
+        self._script = script
+        self._pipe = index.redis.commands.pipeline(transaction=False)
+
+    async def __call__(self, script: Script, *arguments: Argument) -> Sequence[str]:
+        """Keep it for later."""
+        assert script is self._script
+        self._pipe.evalsha(self._hashes[script], 1, self._generation_key, *map(str, arguments))
+        return ["wait", "0", ""]
+
+    async def send(self) -> list[Any]:
+        """The replies."""
+        return await self._pipe.execute()
+
+
+async def test_ten_thousand_do_not_delay_one(index: RedisIndex) -> None:
+    """A caller with a single request is served second, whatever another has put in line before it."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    batch = _Batch(index, Script.CLAIM)
+    crowd = RedisIndex(index.redis, index.deployment, index.name)
+    crowd._run = batch  # pyright: ignore[reportPrivateUsage]
+    for number in range(10_000):
+        await crowd.claim(request(f"a{number}", wait_timeout_s=3600))
+    assert {reply[0] for reply in await batch.send()} == {"wait"}
+    assert isinstance(await index.claim(request("b0", "b")), Wait)
+    assert (await index.counts()).waiting == 10_001
+    assert await served_in_order(index, "p1", 3) == ["a0", "b0", "a1"]
 
 
 async def test_coming_back_gains_nothing(index: RedisIndex) -> None:

@@ -59,7 +59,8 @@ async def test_what_is_not_ready_is_never_given(index: RedisIndex) -> None:
 async def test_a_draining_pod_is_never_given(index: RedisIndex) -> None:
     """Pods of an old image that are being deleted, or on a node that goes, are passed over by every claim.
 
-    Seen in kubernetes-sigs/agent-sandbox#764 (old spares adopted while they were deleted) and #1136 (a cordoned node).
+    Seen in kubernetes-sigs/agent-sandbox#764 (old spares adopted while they were deleted) and
+    kubernetes-sigs/agent-sandbox#1136 (a cordoned node).
     """
     await index.set_targets(2, 20, 0)
     await warm(index, *(f"v1-{number}" for number in range(5)), image="v1")

@@ -210,9 +210,14 @@ def assert_moves(index: RedisIndex, commands: Sequence[str]) -> None:
         saved = re.match(f"HSET {start}(\\S+) ", command)
         if not saved:
             continue
-        state, tag, epoch = (_field(command, field) for field in ("state", "tag", "epoch"))
-        now = (PodState(state), tag, int(epoch))
         was = before.get(saved[1])
+        state, tag, epoch = was or (PodState.GONE, "", 0)
+        # Only what changed is written.
+        now = (
+            PodState(_field(command, "state", state)),
+            _field(command, "tag", tag),
+            int(_field(command, "epoch", str(epoch))),
+        )
         if was is None:
             assert now[0] is PodState.STARTING
         else:
@@ -221,10 +226,9 @@ def assert_moves(index: RedisIndex, commands: Sequence[str]) -> None:
         before[saved[1]] = now
 
 
-def _field(command: str, field: str) -> str:
+def _field(command: str, field: str, else_: str) -> str:
     found = re.search(f" {field} (\\S*)", command)
-    assert found is not None
-    return found[1]
+    return found[1] if found else else_
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

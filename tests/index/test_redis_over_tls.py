@@ -1,6 +1,7 @@
 """`rediss://` with an authority of one's own and a client's certificate.
 
-The server that PyPI brings is built without TLS, so its end of it stands before the server, as people do with a proxy.
+By a Redis 7.0 that is built with TLS where one can be had. The server that PyPI brings is built without, so its end of
+it stands before the server, as people do with a proxy.
 """
 
 from collections.abc import AsyncIterator
@@ -9,17 +10,28 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from fixtures.main_path import main_path
-from fixtures.servers import HOST, Server, in_memory
+from fixtures.older_redis import redis_7_0
+from fixtures.servers import HOST, Server, free_port, in_memory
 from fixtures.tls import Certificates, ended_tls, make_certificates
 
 from emberpool.pool.index.connection import connect
 from emberpool.pool.model.errors import PoolUnavailable
 
 
-@pytest_asyncio.fixture
-async def secure(tmp_path: Path) -> AsyncIterator[tuple[str, Certificates]]:
-    """HOST:PORT that speaks TLS with clients it knows, and the certificates."""
+@pytest_asyncio.fixture(params=["proxy", "server"])
+async def secure(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Certificates]]:
+    """HOST:PORT that speaks TLS with clients it knows, and the certificates; of a proxy, or of the server itself."""
     certificates = make_certificates(tmp_path / "tls")
+    if request.param == "server":
+        program = redis_7_0()
+        if program is None:
+            pytest.skip("no server that is built with TLS can be had here")
+        port, (pem, key) = free_port(), certificates.server
+        own = (f"tls-port {port}", f"tls-cert-file {pem}", f"tls-key-file {key}", "tls-auth-clients yes")
+        lines = (*in_memory(), *own, f"tls-ca-cert-file {certificates.authority}")
+        async with Server(tmp_path / "redis", *lines, program=program):
+            yield f"{HOST}:{port}", certificates
+        return
     async with Server(tmp_path / "redis", *in_memory()) as server, ended_tls(server.port, certificates) as port:
         yield f"{HOST}:{port}", certificates
 

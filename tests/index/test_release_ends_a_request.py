@@ -1,10 +1,11 @@
 """Release ends a request whatever its state, and what comes too late is told so."""
 
+from fixtures.index_checks import assert_sound, snapshot
 from fixtures.pods import age, claimed, ready, recycle, released, request, used, warm
 
 from emberpool.pool.index.contract import NothingHeld, Released
 from emberpool.pool.index.redis_index import RedisIndex
-from emberpool.pool.model.claim import Claimed, Closed, Lost, Mismatch, Provision, Source, Wait
+from emberpool.pool.model.claim import Claimed, Closed, Expired, Lost, Mismatch, Provision, Source, Wait
 from emberpool.pool.model.ids import PodName, RequestId
 from emberpool.pool.model.state import PodState
 
@@ -172,6 +173,21 @@ async def test_a_name_is_used_once(index: RedisIndex) -> None:
         lease = await claimed(index, "r1")
         assert await index.first_contact_failed(RequestId("r1"), lease.epoch, "silent") == "moved"
         await index.pod_gone(PodName(expected), "silent")
+
+
+async def test_a_claim_that_would_not_wait_moves_on_too(index: RedisIndex) -> None:
+    """With no time to wait, silent pods are passed over for as long as another is idle; then it expires."""
+    await warm(index, "p1", "p2", "p3")
+    await index.set_targets(2, 3, 0)
+    tried: set[str] = set()
+    for _ in range(3):
+        lease = await claimed(index, "r1", wait_timeout_s=0)
+        assert lease.new
+        tried.add(lease.pod.name)
+        assert await index.first_contact_failed(RequestId("r1"), lease.epoch, "silent") == "moved"
+    assert tried == {"p1", "p2", "p3"}
+    assert await index.claim(request("r1", wait_timeout_s=0)) == Expired()
+    assert_sound(await snapshot(index))
 
 
 async def test_first_contact_failed_keeps_the_rank(index: RedisIndex) -> None:

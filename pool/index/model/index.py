@@ -158,6 +158,7 @@ class ModelIndex:
         self.memory.change(lease.pod, PodState.DRAINING, reason=reason)
         self.memory.expiry.discard(request_id)
         self.line.enter(request_id)
+        self._ladder.take(request_id)
         return "moved"
 
     async def detach(self, request_id: RequestId) -> bool:
@@ -167,6 +168,8 @@ class ModelIndex:
             return False
         lease.detached = True
         self.memory.quiet.discard(request_id)
+        if lease.state == "reserved":
+            self.memory.deadlines.add(request_id, lease.deadline)
         return True
 
     async def adopt(self, request_id: RequestId, holder: Holder) -> bool:
@@ -202,7 +205,8 @@ class ModelIndex:
         self.memory.change(name, PodState.STANDBY, maker="")
         if waiter:
             self.memory.change(name, PodState.PROMOTING)
-            self.memory.deadlines.discard(waiter)
+            if not self.memory.leases[waiter].detached:
+                self.memory.deadlines.discard(waiter)
             self.memory.wake(waiter)
         return BecameIdle()
 

@@ -113,13 +113,13 @@ class Ladder:
     def _reserve(
         self, request_id: str, name: str, source: Source, timed: bool, state: PodState | None = None, **edits: Any
     ) -> None:
-        """The pod will be the request's; `timed`: until then it still waits, with its deadline."""
+        """The pod will be the request's; `timed` (or detached): until then it still waits, with its deadline."""
         lease = self._memory.leases[request_id]
         self._line.charge(lease.caller)
         self._line.leave(request_id)
         self._memory.change(name, state, reserved=request_id, **edits)
         lease.state, lease.pod, lease.source, lease.reserved_at = "reserved", name, source, self._memory.now
-        if timed:
+        if timed or lease.detached:
             self._memory.deadlines.add(request_id, lease.deadline)
         else:
             self._memory.deadlines.discard(request_id)

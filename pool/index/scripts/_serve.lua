@@ -1,20 +1,5 @@
 -- Serving a request: the claim's ladder, and what follows when a pod or a place becomes free.
 
-local function touch(id, lease)
-  lease.touched, lease.gap = now, 0
-  if lease.detached ~= '1' then
-    call('ZADD', key('quiet'), text(now), id)
-  end
-end
-
--- Calls of one lease may overlap: it lives until the last of those that run has had its limit, and its hold after that.
--- What a gang has gathered is held until its deadline: nobody can call on it before.
-local function set_expiry(id, lease)
-  local gathering = lease.gathering == '1' and lease.deadline or 0
-  lease.expires = math.max(now, gathering, lease.running > 0 and lease.busy_until or 0) + lease.hold_ms
-  call('ZADD', key('expiry'), text(lease.expires), id)
-end
-
 -- Ends a request for good; its record stays for late questions.
 local function end_lease(id, lease, state, reason)
   line_leave(id, lease)
@@ -74,7 +59,9 @@ local function lease_pod(id, lease, name, pod, source)
 end
 
 -- The pod will be the request's once it is ready; `edits` are the pod's, `timed` says whether this still counts as waiting.
+-- One that is detached always does: nobody asks whether its holder lives, so nothing else would end it.
 local function reserve_pod(id, lease, name, pod, source, edits, timed)
+  timed = timed or lease.detached == '1'
   charge(lease.caller)
   line_leave(id, lease)
   edits.reserved = id
@@ -152,8 +139,8 @@ end
 -- Ends a gang that the ceiling can never hold, rather than let everybody wait behind it. A ceiling of zero says nothing:
 -- the pool is paused, or its targets are not known yet.
 local function end_misfit(lease)
-  local ceiling = targets().ceiling
   local gang = lease.gathering == '1' and lease.gang
+  local ceiling = gang and targets().ceiling
   if not gang or ceiling == 0 or number(call('HGET', key('gang', gang), 'size')) <= ceiling then
     return false
   end
@@ -245,9 +232,11 @@ local function take(id, lease)
   local first = not head or head == id or (gang ~= '' and gang_of(lease_of(head)) == gang)
   local member = not first and gatherer()
   local own = first or (in_share(lease.caller) and not (member and member.tag == lease.tag))
-  local rivals = first and 0 or call('ZCARD', key('line', 'image', lease.image)) - (lease.queued == '1' and 1 or 0)
+  local function unrivalled()
+    return first or call('ZCARD', key('line', 'image', lease.image)) == (lease.queued == '1' and 1 or 0)
+  end
   return (own and take_same(id, lease))
-    or (rivals == 0 and take_unused(id, lease))
+    or (unrivalled() and take_unused(id, lease))
     or (own and take_other_image(id, lease))
     or (first and take_place(id, lease))
 end

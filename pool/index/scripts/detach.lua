@@ -9,5 +9,9 @@ if not lease or (lease.state ~= 'leased' and lease.state ~= 'waiting' and lease.
 end
 lease.detached = '1'
 call('ZREM', key('quiet'), id)
+if lease.state == 'reserved' then
+  -- The sweep would have freed the pod if nobody comes for it; now the deadline does.
+  call('ZADD', key('deadlines'), text(lease.deadline), id)
+end
 save('lease', id, lease)
 return {'done'}

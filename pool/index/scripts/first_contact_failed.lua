@@ -1,7 +1,7 @@
 -- emberd of a newly claimed pod did not answer: the pod drains.
 -- KEYS[1]: generation. ARGV: 1 request id, 2 epoch, 3 reason.
--- Replies: {'moved'}: the request stands in line at its old rank, claim again; {'lost'}: another call of it was answered
---   with the same pod, which may have run there; {'stale'}, {'rebuilding'}.
+-- Replies: {'moved'}: the request has another pod if one can be had, else it stands in line at its old rank, claim again;
+--   {'lost'}: another call of it was answered with the same pod, which may have run there; {'stale'}, {'rebuilding'}.
 
 local id, reason = ARGV[1], ARGV[3]
 local lease = lease_of(id)
@@ -18,4 +18,6 @@ soil(name, pod, reason)
 change(name, pod, {state = 'draining', reason = reason})
 call('ZREM', key('expiry'), id)
 line_enter(id, lease)
+-- Here rather than in its next claim, which may come after its deadline: who would not wait does not wait for this either.
+take(id, lease)
 return {'moved'}

@@ -19,7 +19,9 @@ if pod.state == 'starting' and ARGV[7] == '1' then
   end
   local lease = lease_of(id)
   change(name, pod, {state = 'promoting'})
-  call('ZREM', key('deadlines'), id)
+  if lease.detached ~= '1' then
+    call('ZREM', key('deadlines'), id)
+  end
   wake(id, lease)
   return {'idle'}
 end

@@ -1,0 +1,129 @@
+"""Claims at a given rate, and how soon who waits is woken."""
+
+import asyncio
+import time
+import uuid
+
+from figures import Measured, ms, quantile
+from load_jobs import LINE_TAG, PROVED, Job, request
+from load_processes import Herd, herd
+from record_pools import fill
+
+from emberpool.pool.index.connection import IndexRedis, connect
+from emberpool.pool.index.contract import HandedTo, RecycleStarted, Released
+from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.model.claim import Claimed, Wait
+from emberpool.pool.model.ids import BootId, PodName, PodUid, RequestId
+
+NAME = "index_load"
+RATES = (500, 1_000, 2_000)
+PROCESSES = 2
+PODS = 1_000
+SETTING = (
+    "Real: Redis and the index's scripts; pods are records only. An open loop: each claim has its time, a release "
+    f"follows its answer, and latency counts from the scheduled time, from {PROCESSES} processes. With recycle: begin "
+    "and finish of the recycle follow each release, so that the index runs four scripts a claim. Redis's CPU is its "
+    "own account, as a share of one core and per script. A wake: from the call that frees the pod, to the blocked "
+    "worker's answer (redis-py, one process for both)."
+)
+
+
+async def measure(redis_url: str, seconds: float) -> Measured:
+    """Each rate for so long."""
+    rows: list[tuple[str, ...]] = []
+    figures: dict[str, float] = {}
+    async with await connect(redis_url) as redis, herd(PROCESSES) as clients_of:
+        for act, what in (("offer", "claim, release"), ("offer_all", "with recycle")):
+            for rate in RATES:
+                job = Job(redis_url, f"{uuid.uuid4().hex[:8]}-{act}", act, 0, PROCESSES, round(rate * seconds), rate)
+                row, some = await _offered(clients_of, redis, job)
+                rows.append((what, *row))
+                figures |= some
+        for way in ("finish_recycle", "pod_gone"):
+            woken = await _wakes(redis, way, round(100 * seconds))
+            for name, share in (("p50", 0.5), ("p99", 0.99)):
+                figures[f"wake_{name}_ms_{way}"] = quantile(woken, share)
+            rows.append(
+                (f"woken by {way}", "", f"{len(woken)}", ms(quantile(woken, 0.5)), ms(quantile(woken, 0.99)), "", "")
+            )
+    header = ("offered", "per second", "answered", "claim p50", "claim p99", "Redis CPU", "a script")
+    return Measured(NAME, "index alone, at a given rate", SETTING, header, tuple(rows), figures)
+
+
+async def _offered(clients_of: Herd, redis: IndexRedis, job: Job) -> tuple[tuple[str, ...], dict[str, float]]:
+    """One rate on a pool of its own: with recycling 1,000 pods do, without each claim uses one up."""
+    await fill(RedisIndex(redis, "bench", job.pool), PODS if job.act == "offer_all" else job.cycles + PODS)
+    before = await _cpu(redis)
+    timings = await clients_of.run(job)
+    used_s, scripts = (after - was for after, was in zip(await _cpu(redis), before, strict=True))
+    answered = len(timings.claim_ms) / timings.wall_s
+    p50, p99 = quantile(timings.claim_ms, 0.5), quantile(timings.claim_ms, 0.99)
+    busy, each_us = used_s / timings.wall_s, used_s / scripts * 1e6
+    key = f"{job.act}_{job.rate:.0f}_per_s"
+    figures = {
+        f"answered_per_s_{key}": answered,
+        f"claim_p50_ms_{key}": p50,
+        f"claim_p99_ms_{key}": p99,
+        f"redis_cpu_share_{key}": busy,
+        f"redis_cpu_us_per_script_{key}": each_us,
+    }
+    return (f"{job.rate:.0f}", f"{answered:.0f}/s", ms(p50), ms(p99), f"{busy:.0%}", f"{each_us:.0f} µs"), figures
+
+
+async def _cpu(redis: IndexRedis) -> tuple[float, float]:
+    """Seconds of CPU that Redis has used, and scripts that it has run by hash."""
+    told = await redis.commands.info("all")  # pyright: ignore[reportUnknownMemberType]
+    ran = told.get("cmdstat_evalsha", {"calls": 0})
+    return float(told["used_cpu_user"]) + float(told["used_cpu_sys"]), float(ran["calls"])
+
+
+async def _wakes(redis: IndexRedis, way: str, times: int) -> list[float]:
+    """Milliseconds from the call that serves who waits, to its worker's knowing."""
+    index = RedisIndex(redis, "bench", f"{uuid.uuid4().hex[:8]}-wake")
+    await fill(index, 1)
+    held = RequestId("r0")
+    first = await index.claim(request(held, LINE_TAG, "bench"))
+    assert isinstance(first, Claimed)
+    taken: list[float] = []
+    for number in range(1, times + 1):
+        waits = RequestId(f"r{number}")
+        question = request(waits, LINE_TAG, "bench").model_copy(update={"waker": "worker"})
+        assert isinstance(await index.claim(question), Wait)
+        blocked = asyncio.create_task(_woken(index))
+        await asyncio.sleep(0.002)  # so that it blocks before there is anything to wake it
+        began = await (_finish if way == "finish_recycle" else _replace)(index, held, waits)
+        taken.append((await blocked - began) * 1000)
+        await index.next_wakes("worker", 0)  # a place that became a pod woke it twice
+        held = waits
+    return taken
+
+
+async def _woken(index: RedisIndex) -> float:
+    """When somebody was."""
+    if not await index.next_wakes("worker", 30):
+        raise RuntimeError("nobody was woken")
+    return time.perf_counter()
+
+
+async def _finish(index: RedisIndex, held: RequestId, waits: RequestId) -> float:
+    """The pod of the same tag goes on to who waits; when that was asked for."""
+    released = await index.release(held)
+    assert isinstance(released, Released)
+    started = await index.begin_recycle(released.pod)
+    assert isinstance(started, RecycleStarted)
+    began = time.perf_counter()
+    freed = await index.finish_recycle(released.pod, started.epoch, PROVED, 3600, 1_000_000)
+    assert freed == HandedTo(request_id=waits)
+    return began
+
+
+async def _replace(index: RedisIndex, held: RequestId, waits: RequestId) -> float:
+    """The pod goes, and its place is who waits'; when that was said."""
+    lease = await index.lease(held)
+    assert lease is not None
+    began = time.perf_counter()
+    await index.pod_gone(PodName(lease.pod), "bench")
+    freed = await index.lease(waits)
+    assert freed is not None and freed.state == "reserved"
+    await index.pod_ready(PodName(freed.pod), PodUid("u"), BootId("b"), "unix:/nowhere", "base")
+    return began
