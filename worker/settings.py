@@ -60,6 +60,14 @@ class Settings(BaseSettings):
     search_attributes: bool = False
     """Whether workflows get search attributes (EmberpoolCaller, ...). Needs them registered; a worker that finds them
     missing says so and goes on without."""
+    blob_url: str = ""
+    """fsspec URL of the folder or prefix where uploads come from and downloads go to: `s3://bucket/prefix`,
+    `file:///folder`. Workflows may name whatever lies below it. Empty: there is none."""
+    allowed_urls: tuple[str, ...] = ()
+    """Further prefixes of URLs that workflows may have this worker read and write, beside the blob store; a JSON
+    list in the environment. What lies below them is as open to whoever starts workflows as it is to the worker."""
+    max_transfer_mb: int = Field(default=10_240, ge=1)
+    """MiB that one download may have. What comes into a pod is bounded by its profile's limits.file_mb."""
     start_pool_managers: bool = True
     """Whether this worker starts the pool managers of its profiles if they do not run yet."""
 

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 from typing import Any, Dict, List, NoReturn
 
 from emberpool.pool.emberd import channel, kernel
@@ -27,6 +28,8 @@ def run(message: Dict[str, Any], fds: List[int], limits: Limits, other_tasks: in
     status.sendall(b"!")
     try:
         _limit(limits, other_tasks)
+        if message["stdin_path"]:
+            os.dup2(_regular(message["stdin_path"]), stdin)
         foreground = _spawn(message, stdin, stdout, stderr)
     except OSError as error:
         os.write(stderr, _explain(error, message).encode("utf-8", "surrogateescape"))
@@ -51,6 +54,14 @@ def _spawn(message: Dict[str, Any], stdin: int, stdout: int, stderr: int) -> int
     # Python ignores the first two and the zygote the others; a command must not: `timeout` sends SIGTERM.
     ignored = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP]
     return os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=True, setsigdef=ignored)
+
+
+def _regular(path: str) -> int:
+    """A file to be read as stdin, opened as the job would. A FIFO or a device could block for ever."""
+    fd = os.open(channel.encoded(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise OSError(errno.EINVAL, "stdin_path: no regular file", channel.encoded(path))
+    return fd
 
 
 def _watch(foreground: int, status: socket.socket) -> NoReturn:
