@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CODE := workflows activities pool worker tests benchmarks examples src/emberpool/__init__.py
 
-.PHONY: help setup demo test lint format types layers bench soak schema reference docs ui package ci clean
+.PHONY: help setup demo test lint format types layers bench transfers soak schema reference docs ui package ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,9 @@ demo: $(STAMP) ## Run the main job on this machine (ARGS="--problems 16")
 
 test: $(STAMP) ## Run the tests (ARGS="tests/stack -x")
 	$(BIN)/python -m pytest $(ARGS)
+
+transfers: $(STAMP) ## Move 1 GiB into a pod and out again, and watch the memory (TRANSFER_MIB=N)
+	TRANSFER_MIB=$(or $(TRANSFER_MIB),1024) $(BIN)/python -m pytest -s tests/workflows/test_files_move_by_url.py -k small
 
 lint: $(STAMP) ## Check style and format
 	$(BIN)/ruff check $(wildcard $(CODE))

@@ -5,13 +5,14 @@ import itertools
 import json
 import posixpath
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO, cast
+from typing import Any, NamedTuple, TextIO, cast
 
 import fsspec
 from pydantic import ValidationError
 from temporalio import activity
 
 from emberpool.activities import names
+from emberpool.activities.blobs import Blobs
 from emberpool.activities.errors import translated
 from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import LoadTasksInput, LoadTasksOutput, Nothing, RecordResultInput
@@ -22,12 +23,16 @@ _FSSPEC = cast(Any, fsspec)
 """fsspec has no types."""
 
 
+MAX_TASK_BYTES = 1024 * 1024
+"""Of one task's line, and of all tasks of one answer, which is one payload."""
+
+
 class Batching:
     """Activities of RolloutBatch and Rollout; they need no pool."""
 
-    def __init__(self, heartbeat_s: float, searchable: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, heartbeat_s: float, blobs: Blobs, searchable: Callable[[], bool] = lambda: False) -> None:
         """`searchable` says whether this worker's workflows set search attributes; known once it runs."""
-        self._heartbeat_s = heartbeat_s
+        self._heartbeat_s, self._blobs = heartbeat_s, blobs
         self._searchable = searchable
 
     @activity.defn(name=names.LOAD_TASKS)
@@ -37,31 +42,55 @@ class Batching:
         if not call.url:
             return LoadTasksOutput(searchable=searchable)
         with translated():
+            place = self._blobs.place("tasks_url", call.url)
             async with heartbeating(self._heartbeat_s, lambda: None):
-                loaded = await asyncio.to_thread(_load, call)
+                loaded = await asyncio.to_thread(_load, call, place.url)
         return loaded.model_copy(update={"searchable": searchable})
 
     @activity.defn(name=names.RECORD_RESULT)
     async def record_result(self, call: RecordResultInput) -> Nothing:
         """Write one result as ROLLOUT_ID.json, whole or not at all; writing it again changes nothing."""
         with translated():
+            place = self._blobs.place("results_url", call.url)
             async with heartbeating(self._heartbeat_s, lambda: None):
-                await asyncio.to_thread(_record, call)
+                await asyncio.to_thread(_record, call, place.url)
             return Nothing()
 
 
-def _load(call: LoadTasksInput) -> LoadTasksOutput:
+def _load(call: LoadTasksInput, url: str) -> LoadTasksOutput:
     _require_protocol("tasks_url", call.url)
     try:
-        with _FSSPEC.open(call.url, "rt", encoding="utf-8") as opened:
+        with _FSSPEC.open(url, "rt", encoding="utf-8") as opened:
             lines = cast(TextIO, opened)
             numbered = enumerate((line for line in lines if line.strip()), start=1)
-            page = list(itertools.islice(numbered, call.offset, call.offset + call.limit))
-            tasks = tuple(_task(call.url, number, line) for number, line in page)
-            total = call.offset + len(page) + _count(numbered) if call.count else 0
+            page = _page(itertools.islice(numbered, call.offset, None), call.limit)
+            tasks = tuple(_task(call.url, number, line) for number, line in page.lines)
+            total = call.offset + page.taken + _count(numbered) if call.count else 0
     except OSError as error:
         raise InvalidInput("tasks_url", f"{call.url} cannot be read: {error}") from error
     return LoadTasksOutput(tasks=tasks, total=total)
+
+
+class _Page(NamedTuple):
+    lines: list[tuple[int, str]]
+    taken: int
+    """Lines read; one more than there are if the last did not fit."""
+
+
+def _page(numbered: Iterator[tuple[int, str]], limit: int) -> _Page:
+    """As many lines as one payload takes: the caller asks on behind them. One that fits in none is an error."""
+    lines: list[tuple[int, str]] = []
+    size = 0
+    for number, line in itertools.islice(numbered, limit):
+        size += len(line.encode())
+        if len(line.encode()) > MAX_TASK_BYTES:
+            raise InvalidInput(
+                f"tasks_url line {number}", f"is over {MAX_TASK_BYTES} bytes: keep large files elsewhere"
+            )
+        if size > MAX_TASK_BYTES:
+            return _Page(lines, len(lines) + 1)
+        lines.append((number, line))
+    return _Page(lines, len(lines))
 
 
 def _count(rest: Iterator[Any]) -> int:
@@ -77,10 +106,10 @@ def _task(url: str, number: int, line: str) -> RolloutTask:
         raise InvalidInput(f"tasks_url line {number}, {field}", first["msg"]) from error
 
 
-def _record(call: RecordResultInput) -> None:
+def _record(call: RecordResultInput, url: str) -> None:
     """Object stores write whole objects; a local file is written beside and renamed, so that no reader sees half."""
     _require_protocol("results_url", call.url)
-    filesystem, folder = cast(tuple[Any, str], _FSSPEC.url_to_fs(call.url))
+    filesystem, folder = cast(tuple[Any, str], _FSSPEC.url_to_fs(url))
     name = posixpath.join(folder, f"{call.result.rollout_id}.json")
     text = json.dumps(call.result.model_dump(mode="json"), separators=(",", ":"))
     try:

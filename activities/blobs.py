@@ -34,8 +34,11 @@ class Place:
         return self.scheme in _LOCAL
 
     def filesystem(self) -> Any:
-        """fsspec's file system for it. May connect: not for the event loop."""
-        return cast(tuple[Any, str], _FSSPEC.url_to_fs(self.url))[0]
+        """fsspec's file system for it. May connect: not for the event loop. Raises InvalidInput: nothing reads it."""
+        try:
+            return cast(tuple[Any, str], _FSSPEC.url_to_fs(self.url))[0]
+        except (ImportError, ValueError) as error:
+            raise InvalidInput("url", f"{self.url} cannot be opened: {error}") from error
 
 
 class Blobs:

@@ -12,6 +12,7 @@ from temporalio.worker import Worker, WorkerConfig
 from emberpool.activities import names
 from emberpool.activities.agent_tools import AGENT_TOOLS, AgentCalls
 from emberpool.activities.batch import Batching
+from emberpool.activities.blobs import Blobs
 from emberpool.activities.ladder import Ladder
 from emberpool.activities.manage import Managing
 from emberpool.activities.pools import Pools
@@ -22,6 +23,7 @@ from emberpool.activities.run_tool import OneShot
 from emberpool.activities.sandbox_calls import SandboxCalls
 from emberpool.activities.shells import ShellCalls
 from emberpool.activities.tend import Tending
+from emberpool.activities.transfers import Transferring
 from emberpool.pool.model.profile import Profile
 from emberpool.worker.connections import open_layers, open_pools
 from emberpool.worker.metrics_server import MetricsServer
@@ -61,15 +63,27 @@ class Companions:
         one_shot = OneShot(self._pools, calls, ladder)
         self.agent_calls = AgentCalls(self._pools, calls)
         """What the tools of agents work through; the plugin's interceptor hands it to them."""
+        blobs = Blobs(settings.blob_url, settings.allowed_urls)
+        transferring = Transferring(self._pools, blobs, settings.max_transfer_mb * 1024 * 1024)
         managing, tending = Managing(self._pools), Tending(self._pools)
-        batching = Batching(settings.heartbeat_s, lambda: self._pools.searchable)
+        batching = Batching(settings.heartbeat_s, blobs, lambda: self._pools.searchable)
         self._activities: Mapping[Role, list[Callable[..., Any]]] = {
-            "main": [calls.run_command, shells.run_in_shell, preparing.prepare_job, *AGENT_TOOLS],
+            "main": [
+                calls.run_command,
+                shells.run_in_shell,
+                preparing.prepare_job,
+                transferring.upload,
+                transferring.download,
+                transferring.download_output,
+                *AGENT_TOOLS,
+            ],
             "control": [
                 calls.open_sandbox,
                 calls.bind_job,
                 calls.write_file,
                 calls.read_file,
+                transferring.list_files,
+                transferring.remove_file,
                 calls.detach_sandbox,
                 calls.adopt_sandbox,
                 calls.watch_command,

@@ -74,6 +74,8 @@ class Settings(BaseSettings):
     """Beginning of the names of environment variables that jobs may be given by reference (`env:NAME`); empty: none."""
     secret_dir: Path | None = None
     """Folder whose files jobs may be given by reference (`file:NAME`), such as a mounted Kubernetes secret."""
+    max_transfer_mb: int = Field(default=10_240, ge=1)
+    """MiB that one download may have. What comes into a pod is bounded by its profile's limits.file_mb."""
     start_pool_managers: bool = True
     """Whether this worker starts the pool managers of its profiles if they do not run yet."""
 

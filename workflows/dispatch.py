@@ -11,6 +11,7 @@ from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
 from emberpool.activities.errors import NON_RETRYABLE, from_temporal
+from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.frozen import Frozen
 
 Out = TypeVar("Out", bound=Frozen)
@@ -34,14 +35,20 @@ HASTY = dataclasses.replace(RETRY, maximum_attempts=2)
 """For a release after the index was away for as long as the caller would wait."""
 
 
+MAX_ARGUMENT = 2 * 1024 * 1024 - 64 * 1024
+"""Bytes of an argument as JSON: Temporal's default limit of one payload, less what may come around it."""
+
+
 async def call(name: str, argument: Frozen, result: type[Out], *, summary: str, config: ActivityConfig) -> Out:
     """Execute one activity by name.
 
     Raises:
+        InvalidInput: the argument is too large for a payload; nothing was scheduled.
         EmberpoolError: the typed error that the activity failed with.
         ActivityError: it was cancelled or timed out, or failed otherwise.
         asyncio.CancelledError: the caller was cancelled meanwhile.
     """
+    _demand_fits(name, argument)
     options: ActivityConfig = {
         "start_to_close_timeout": timedelta(minutes=5),
         "heartbeat_timeout": HEARTBEAT_TIMEOUT,
@@ -62,6 +69,17 @@ async def call(name: str, argument: Frozen, result: type[Out], *, summary: str, 
         # The activity ended before the cancellation reached it: waiting for its end has swallowed the cancellation.
         raise asyncio.CancelledError(f"cancelled while {name} ended")
     return output
+
+
+def _demand_fits(name: str, argument: Frozen) -> None:
+    """One that is too large would fail the workflow's task, which is tried again without end
+    (pydantic/pydantic-ai#7164)."""
+    size = len(argument.model_dump_json())
+    if size > MAX_ARGUMENT:
+        raise InvalidInput(
+            f"argument of {name}",
+            f"{size} bytes of JSON are over the {MAX_ARGUMENT} that one payload takes: upload what is large as files",
+        )
 
 
 def _cancels() -> int:

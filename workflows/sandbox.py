@@ -52,6 +52,7 @@ from emberpool.workflows.ladder import climb
 from emberpool.workflows.ports import request_port
 from emberpool.workflows.processes import Processes
 from emberpool.workflows.shell import Shell
+from emberpool.workflows.transfers import SandboxFiles
 
 Out = TypeVar("Out", bound=CallOutput)
 AnyOut = TypeVar("AnyOut", bound=Frozen)
@@ -60,7 +61,7 @@ MARGIN = timedelta(seconds=60)
 """What a command's activity may take beyond the command's own limit: claim, kill, transfer."""
 
 
-class Sandbox:
+class Sandbox(SandboxFiles):
     """One sandbox of one workflow. Use `async with Sandbox.open(...) as sb`; leaving releases it, whatever happened."""
 
     def __init__(self, ref: SandboxRef, task_queue: str, adopt: bool = False) -> None:
@@ -205,15 +206,13 @@ class Sandbox:
         """Write one file whole; parents are made. A relative path is taken from /work.
 
         Raises:
-            InvalidInput: over 1 MiB (larger files do not travel in a payload), or an impossible path.
+            InvalidInput: over 1 MiB (`upload` takes files of any size), or an impossible path.
             SandboxFileError: the path is a folder or a device.
         """
         raw = data.encode() if isinstance(data, str) else data
         _check_path(path)
         if len(raw) > MAX_FILE_BYTES:
-            raise InvalidInput(
-                "data", f"{len(raw)} bytes are over the {MAX_FILE_BYTES} of one payload: fetch it inside"
-            )
+            raise InvalidInput("data", f"{len(raw)} bytes are over the {MAX_FILE_BYTES} of one payload: use `upload`")
         await self.invoke(
             names.WRITE_FILE,
             lambda ref: WriteFileInput(ref=ref, path=path, data=raw, mode=mode),
@@ -222,14 +221,14 @@ class Sandbox:
         )
 
     async def read_file(self, path: str, *, limit: int = MAX_FILE_BYTES) -> bytes:
-        """Read one regular file of at most `limit` bytes.
+        """Read one regular file of at most `limit` bytes; `download` takes files of any size.
 
         Raises:
             SandboxFileError: it does not exist, is larger, or is no regular file.
         """
         _check_path(path)
         if not 0 < limit <= MAX_FILE_BYTES:
-            raise InvalidInput("limit", f"must lie between 1 and {MAX_FILE_BYTES} bytes")
+            raise InvalidInput("limit", f"must lie between 1 and {MAX_FILE_BYTES} bytes: use `download` for more")
         output = await self.invoke(
             names.READ_FILE,
             lambda ref: ReadFileInput(ref=ref, path=path, limit=limit),

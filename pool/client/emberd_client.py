@@ -8,7 +8,9 @@ from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 from emberpool.pool.client.answers import EmberdState, LeaseProof, Progress, command_result, to_progress
+from emberpool.pool.client.refusals import error_of, path_bytes
 from emberpool.pool.client.signing import RequestSigner, pod_key
+from emberpool.pool.client.transfers import Transfers
 from emberpool.pool.client.transport import LARGE, RawAnswer, Transport
 from emberpool.pool.model.claim import PodAddress
 from emberpool.pool.model.command import Command, CommandResult
@@ -50,6 +52,8 @@ class EmberdClient:
         self._pool_key = pool_key
         self._keys: dict[str, bytes] = {}
         self._transport = Transport()
+        self.transfers = Transfers(self._transport, self._key, self._call)
+        """Files and folders of any size, listing and removing."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,7 +138,7 @@ class EmberdClient:
         """
         if len(data) > MAX_FILE_BYTES:
             raise SandboxFileError(path, "too_large", f"{len(data)} bytes, the limit is {MAX_FILE_BYTES}")
-        target = f"/v1/file?path={quote(_path(path), safe='')}&mode={mode:04o}"
+        target = f"/v1/file?path={quote(path_bytes(path), safe='')}&mode={mode:04o}"
         await self._call(pod, proof, "PUT", target, data, TRANSFER_S, path)
 
     async def read_file(
@@ -145,7 +149,7 @@ class EmberdClient:
         Raises:
             SandboxFileError: not there, no regular file, or over `limit` without an offset.
         """
-        fields = {"path": _path(path), "limit": str(limit)} | ({} if offset is None else {"offset": str(offset)})
+        fields = {"path": path_bytes(path), "limit": str(limit)} | ({} if offset is None else {"offset": str(offset)})
         target = f"/v1/file?{urlencode(fields, quote_via=quote, safe='')}"
         return (await self._call(pod, proof, "GET", target, b"", TRANSFER_S, path)).body
 
@@ -264,7 +268,7 @@ class EmberdClient:
         if not await _hashed(answer.body, signer.accepts, answer.status, answer.body, mac):
             raise PodUnreachable(pod.name, f"answered {answer.status} without a valid signature")
         if answer.status != 200:
-            raise _error(pod, answer, path)
+            raise error_of(pod, answer.status, answer.body, path)
         return answer
 
     def _key(self, name: str) -> bytes:
@@ -281,28 +285,8 @@ async def _hashed(body: bytes, hash_it: Callable[P, T], *args: P.args, **kwargs:
     return await asyncio.to_thread(hash_it, *args, **kwargs)
 
 
-def _path(path: str) -> bytes:
-    try:
-        return path.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise InvalidInput("path", "holds a lone surrogate") from error
-
-
 def _text(file: TextFile) -> bytes:
     try:
         return file.text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInput(f"files[{file.path}]", "holds a lone surrogate") from error
-
-
-def _error(pod: PodAddress, answer: RawAnswer, path: str | None) -> Exception:
-    said: dict[str, Any] = json.loads(answer.body)
-    word, detail = str(said.get("error", "")), str(said.get("detail", ""))
-    if answer.status == 400:
-        field, _, problem = detail.partition(": ")
-        return InvalidInput(field, problem)
-    if answer.status == 409 or word == "unknown_execution":
-        return PodRefused(word, detail)
-    if path is not None and answer.status in (404, 413, 422):
-        return SandboxFileError(path, word, detail)
-    return PodUnreachable(pod.name, f"answered {answer.status} {word}: {detail}")

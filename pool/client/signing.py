@@ -4,6 +4,9 @@ import hashlib
 import hmac
 import secrets
 
+STREAM = "stream"
+"""Stands for the hash of a body that is streamed."""
+
 
 def pod_key(pool_key: bytes, pod_name: str) -> bytes:
     """The key of one pod: what its emberd is started with."""
@@ -20,8 +23,19 @@ class RequestSigner:
         self, method: str, target: str, body: bytes, lease: str, epoch: int, tag: str, boot: str, hold: str
     ) -> dict[str, str]:
         """The x-ember headers of a request that is sent exactly so."""
+        return self._headers(method, target, hashlib.sha256(body).hexdigest(), lease, epoch, tag, boot, hold)
+
+    def streamed_headers(
+        self, method: str, target: str, lease: str, epoch: int, tag: str, boot: str, hold: str
+    ) -> dict[str, str]:
+        """The same for a request whose body follows in signed frames."""
+        return {**self._headers(method, target, STREAM, lease, epoch, tag, boot, hold), "x-ember-stream": "1"}
+
+    def _headers(
+        self, method: str, target: str, body: str, lease: str, epoch: int, tag: str, boot: str, hold: str
+    ) -> dict[str, str]:
         parts = ["emberd1", method, target, lease, str(epoch), tag, boot, hold, self.nonce]
-        mac = self._mac([*parts, hashlib.sha256(body).hexdigest()])
+        mac = self._mac([*parts, body])
         named = {"lease": lease, "epoch": str(epoch), "tag": tag, "boot": boot, "hold": hold}
         headers = {f"x-ember-{name}": value for name, value in named.items() if value}
         return {**headers, "x-ember-nonce": self.nonce, "x-ember-mac": mac}
@@ -30,6 +44,15 @@ class RequestSigner:
         """Whether the answer was made by who holds the key, to this request."""
         parts = ["emberd1-answer", self.nonce, str(status), hashlib.sha256(body).hexdigest()]
         return hmac.compare_digest(self._mac(parts), mac.lower())
+
+    def accepts_streamed(self, mac: str) -> bool:
+        """The same for an answer whose body follows in signed frames."""
+        return hmac.compare_digest(self._mac(["emberd1-answer", self.nonce, "200", STREAM]), mac.lower())
+
+    def frame_mac(self, direction: str, index: int, kind: int, data: bytes) -> bytes:
+        """The signature of one frame; its place in the stream is part of it."""
+        parts = [f"emberd1-{direction}-frame", self.nonce, str(index), str(kind), hashlib.sha256(data).hexdigest()]
+        return bytes.fromhex(self._mac(parts))
 
     def _mac(self, parts: list[str]) -> str:
         return hmac.new(self._key, "\n".join(parts).encode("latin-1"), hashlib.sha256).hexdigest()

@@ -3,6 +3,8 @@
 import asyncio
 import io
 from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
@@ -56,10 +58,36 @@ class Transport:
                 answer = await response.read()
                 named = {name.lower(): value for name, value in response.headers.items()}
                 return RawAnswer(response.status, answer, named)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise PodUnreachable(pod, f"no connection: {error}", sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise PodUnreachable(pod, f"no answer: {type(error).__name__} {error}".rstrip(), sent=True) from error
+            raise unreachable(pod, error) from error
+
+    @asynccontextmanager
+    async def open(
+        self,
+        pod: str,
+        endpoint: str,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: AsyncIterable[bytes] | None,
+        stall_s: float,
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """One request with a body of unknown length, and its answer, whose body is still to be read.
+
+        `stall_s`: longest time without a byte of the answer. It may raise aiohttp's errors within the block:
+        `unreachable` says what they mean.
+
+        Raises:
+            PodUnreachable: `sent` is False only if no connection was made.
+        """
+        session, url = self._session(endpoint), URL(_origin(endpoint) + target, encoded=True)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=stall_s)
+        try:
+            response = await session.request(method, url, headers=headers, data=body, timeout=timeout)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise unreachable(pod, error) from error
+        async with response:
+            yield response
 
     def _session(self, endpoint: str) -> aiohttp.ClientSession:
         known = self._sessions.get(endpoint)
@@ -73,6 +101,13 @@ class Transport:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
         return known
+
+
+def unreachable(pod: str, error: Exception) -> PodUnreachable:
+    """What a failure of the connection means."""
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return PodUnreachable(pod, f"no connection: {error}", sent=False)
+    return PodUnreachable(pod, f"no answer: {type(error).__name__} {error}".rstrip(), sent=True)
 
 
 def _connector(endpoint: str) -> aiohttp.BaseConnector:

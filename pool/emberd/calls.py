@@ -19,6 +19,7 @@ from emberpool.pool.emberd.shape import as_list, as_object
 from emberpool.pool.emberd.shaping import Shaping
 from emberpool.pool.emberd.shellcalls import Shells
 from emberpool.pool.emberd.signing import Claim, Signer
+from emberpool.pool.emberd.spill import SpillFolder
 from emberpool.pool.emberd.watchdog import Watchdog
 
 
@@ -36,7 +37,8 @@ class Calls:
     def __init__(self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper, layers: Layers) -> None:
         self._config, self._signer, self._ledger, self._keeper = config, signer, ledger, keeper
         self.layers = layers
-        self.executions = Executions()
+        self._spills = SpillFolder(keeper.trash, config.room.limits.file_mb * 1024 * 1024)
+        self.executions = Executions(self._spills)
         self._shells = Shells(self.executions)
         self.ports = Ports()
         self._watchdog = Watchdog(self.executions, keeper.shape.memory_mb)
@@ -63,7 +65,7 @@ class Calls:
         about = {"version": 1, "pod": self._config.pod, "uid": self._config.uid, "boot_id": self._signer.boot_id}
         mode = self._config.room.mode
         shape = {"image": self._shaping.image, "standby": self._shaping.standby}
-        return _json(dict(about, **view._asdict(), **shape, room_mode=mode, attestation=self._attestation))
+        return json_answer(dict(about, **view._asdict(), **shape, room_mode=mode, attestation=self._attestation))
 
     def start(self, claim: Claim, body: Dict[str, Any]) -> Answer:
         """POST /v1/exec."""
@@ -74,7 +76,7 @@ class Calls:
             env = {**self._config.env, **room.shape.root.env, **self._bound}
             request = exec_request.parse(body, {**room.env, **env}, room.work, self._config.room.limits.time_limit_s)
             try:
-                execution = self.executions.start_or_join(request, lambda wanted: Execution(wanted, room))
+                execution = self.executions.start_or_join(request, lambda wanted: Execution(wanted, room, self._spills))
             except RoomError as error:
                 raise self._lost(error) from error
         self._watchdog.wake()
@@ -91,7 +93,7 @@ class Calls:
             except RoomError as error:
                 raise self._lost(error) from error
         self._watchdog.wake()
-        return _json(_line(execution))
+        return json_answer(_line(execution))
 
     def run_in_shell(self, claim: Claim, name: str, body: Dict[str, Any]) -> Answer:
         """POST /v1/shell/ID/run."""
@@ -108,13 +110,13 @@ class Calls:
             raise bad_request("path", "there is no such call")
         answer = do(self.executions.get(execution_id), body)
         self._demand_lease(claim)
-        return _json(answer)
+        return json_answer(answer)
 
     def request_port(self, claim: Claim, body: Dict[str, Any]) -> Answer:
         """POST /v1/http."""
         answer = self.ports.request(body)
         self._demand_lease(claim)
-        return _json(answer)
+        return json_answer(answer)
 
     def wait(self, claim: Claim, execution_id: str, body: Dict[str, Any]) -> Answer:
         """POST /v1/exec/ID/wait."""
@@ -128,22 +130,22 @@ class Calls:
 
     def list(self) -> Answer:
         """GET /v1/exec."""
-        return _json({"executions": [_line(execution) for execution in self.executions.all()]})
+        return json_answer({"executions": [_line(execution) for execution in self.executions.all()]})
 
     def put_file(self, claim: Claim, path: str, mode: int, data: bytes) -> Answer:
         """PUT /v1/file."""
         try:
-            filecalls.put(self._holder_room(claim), path, mode, data)
+            filecalls.put(self.holder_room(claim), path, mode, data)
         except RoomError as error:
-            raise self._gone(claim, error) from error
-        return _json({"bytes": len(data)})
+            raise self.gone(claim, error) from error
+        return json_answer({"bytes": len(data)})
 
     def get_file(self, claim: Claim, path: str, offset: Optional[int], limit: int) -> Answer:
         """GET /v1/file."""
         try:
-            size, data = filecalls.get(self._holder_room(claim), path, offset, limit)
+            size, data = filecalls.get(self.holder_room(claim), path, offset, limit)
         except RoomError as error:
-            raise self._gone(claim, error) from error
+            raise self.gone(claim, error) from error
         return Answer(data, (("x-ember-size", str(size)),), "application/octet-stream")
 
     def bind(self, claim: Claim, body: Dict[str, Any]) -> Answer:
@@ -159,25 +161,25 @@ class Calls:
             path = filecalls.checked_path(item.get("path"))
             mode = filecalls.checked_mode(item.get("mode", 0o644))
             files.append((path, mode, exec_request.decoded("files.data", item.get("data") or "")))
-        room = self._holder_room(claim)
+        room = self.holder_room(claim)
         try:
             for path, mode, data in files:
                 filecalls.put(room, path, mode, data)
         except RoomError as error:
-            raise self._gone(claim, error) from error
+            raise self.gone(claim, error) from error
         with self._ledger.lock:
             self._ledger.demand_holder(claim)
             self._bound.update(env)
-        return _json({})
+        return json_answer({})
 
     def place_layer(self, claim: Claim, key: str, body: Dict[str, Any]) -> Answer:
         """POST /v1/layer/KEY/place."""
         path = filecalls.checked_path(body.get("path"))
         try:
-            filecalls.place(self._holder_room(claim), self.layers.path(key), path)
+            filecalls.place(self.holder_room(claim), self.layers.path(key), path)
         except RoomError as error:
-            raise self._gone(claim, error) from error
-        return _json({})
+            raise self.gone(claim, error) from error
+        return json_answer({})
 
     def fence(self, epoch: int) -> Answer:
         """POST /v1/fence: the ledger turns first, so nothing new can start; then what runs is ended."""
@@ -193,7 +195,7 @@ class Calls:
         with self._reset:
             view = self._ledger.view()
             if view.state == "clean" and view.epoch == epoch and self._attestation is not None:
-                return _json(self._attestation)
+                return json_answer(self._attestation)
             if view.state != "dirty" or view.epoch != epoch:
                 raise Refused(409, "not_fenced", f"state is {view.state} at epoch {view.epoch}")
             self._keeper.end_current()  # a start that found itself dirty has a room that nobody used
@@ -205,17 +207,17 @@ class Calls:
             self._attestation = outcome
             if outcome["checks"] and all(outcome["checks"].values()):
                 self._ledger.become_clean(epoch)
-            return _json(outcome)
+            return json_answer(outcome)
 
     def promote(self) -> Answer:
         """POST /v1/promote."""
         with self._reset:
-            return _json(self._shaping.promote())
+            return json_answer(self._shaping.promote())
 
     def swap(self, epoch: int, body: Dict[str, Any]) -> Answer:
         """POST /v1/image."""
         with self._reset:
-            return _json(self._shaping.swap(epoch, body.get("image")))
+            return json_answer(self._shaping.swap(epoch, body.get("image")))
 
     def _outcome(self, claim: Claim, execution: Execution, wait_s: float) -> Answer:
         result = execution.wait(wait_s)
@@ -226,9 +228,9 @@ class Calls:
             "elapsed_s": round(execution.elapsed_s, 3),
         }
         if result is None:
-            return _json(dict(about, **_unfinished(execution)))
+            return json_answer(dict(about, **_unfinished(execution)))
         kept = {name: base64.b64encode(result[name]).decode("ascii") for name in ("stdout", "stderr")}
-        return _json({**about, **result, **kept})
+        return json_answer({**about, **result, **kept})
 
     def _demand_lease(self, claim: Claim) -> None:
         try:
@@ -236,7 +238,8 @@ class Calls:
         except Refused as refusal:
             raise Refused(409, "lease_over", refusal.detail) from refusal
 
-    def _holder_room(self, claim: Claim) -> Room:
+    def holder_room(self, claim: Claim) -> Room:
+        """The room of the lease, if it is this claim's. Raises Refused."""
         with self._ledger.lock:
             self._ledger.demand_holder(claim)
             return self._room()
@@ -247,7 +250,8 @@ class Calls:
             raise self._lost(RoomError("there is no room"))
         return room
 
-    def _gone(self, claim: Claim, error: RoomError) -> Refused:
+    def gone(self, claim: Claim, error: RoomError) -> Refused:
+        """What a call says whose room ended under it: that the lease is over."""
         try:
             self._ledger.demand_holder(claim)
         except Refused as refusal:
@@ -282,7 +286,8 @@ def run_warm_up(config: Config, room: Room) -> Optional[str]:
     return f"warm_up ended with {how}: {result['stderr'][-500:].decode('utf-8', 'replace')}"
 
 
-def _json(data: Dict[str, Any]) -> Answer:
+def json_answer(data: Dict[str, Any]) -> Answer:
+    """Status 200 with a JSON body."""
     return Answer(json.dumps(data).encode("ascii"))
 
 

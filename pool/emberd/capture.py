@@ -1,12 +1,17 @@
 """Keeps the head and the tail of a stream of any length in bounded memory, and counts the rest."""
 
-from typing import Tuple
+from typing import Optional, Tuple
+
+from emberpool.pool.emberd.spill import Spill, SpillFolder
 
 
 class Capture:
     """One output stream of one execution."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, spills: Optional[SpillFolder] = None) -> None:
+        """Past `limit`, all of the stream goes to a spill too, if `spills` is given."""
+        self._spills = spills
+        self.spill: Optional[Spill] = None
         self._head_limit = limit // 2
         self._tail_limit = limit - limit // 2
         self._keep = max(self._tail_limit, TAIL_BYTES)
@@ -17,6 +22,7 @@ class Capture:
 
     def add(self, data: bytes) -> None:
         """Take the next bytes."""
+        self._spill_over(data)
         self.total += len(data)
         room = self._head_limit - len(self._head)
         if room > 0:
@@ -25,6 +31,16 @@ class Capture:
         self._tail += data
         if len(self._tail) > 2 * self._keep + 65536:  # now and then, so that the cost stays linear
             del self._tail[: -self._keep]
+
+    def _spill_over(self, data: bytes) -> None:
+        if self.spill is not None:
+            self.spill.add(data)
+        elif self._spills is not None and self.total + len(data) > self._head_limit + self._tail_limit:
+            self.spill = self._spills.new()
+            self._spills = None
+            if self.spill is not None:
+                self.spill.add(bytes(self._head + self._tail))  # nothing was left out so far
+                self.spill.add(data)
 
     @property
     def truncated(self) -> bool:

@@ -27,6 +27,7 @@ def parse(body: Dict[str, Any], env: Dict[str, str], work: str, ceiling_s: float
         env={**env, **checked_env(body.get("env") or {})},
         cwd=cwd,
         stdin=decoded("stdin", body.get("stdin") or ""),
+        stdin_path=os.path.join(work, checked_text("stdin_path", body["stdin_path"])) if body.get("stdin_path") else "",
         time_limit_s=min(above_0("time_limit_s", body.get("time_limit_s", 60.0)), ceiling_s),
         output_limit=output_limit(body.get("output_limit", 262144)),
         title=" ".join((body.get("shell") or " ".join(argv)).split())[:200],

@@ -5,13 +5,15 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, Iterator, NamedTuple, Optional
 
 from emberpool.pool.emberd import channel, follow, terminal, tree
 from emberpool.pool.emberd.capture import Capture
 from emberpool.pool.emberd.ends import Loop
 from emberpool.pool.emberd.feed import Input
+from emberpool.pool.emberd.refusal import Refused
 from emberpool.pool.emberd.room import Room
+from emberpool.pool.emberd.spill import Spill, SpillFolder
 
 START_S = 15.0
 """Longest wait for a shim to say its first word; it says it before it does anything."""
@@ -43,18 +45,20 @@ class Request(NamedTuple):
     """It runs until it ends or the lease does."""
     extra: "tuple[int, ...]" = ()
     """Further open files: the command finds four as 6 to 9, the shim keeps a fifth."""
+    stdin_path: str = ""
+    """A file that is stdin instead, opened in the room; empty for none."""
 
 
 class Execution:
     """Started by its constructor. `wait` and `kill` may be called from any thread."""
 
-    def __init__(self, request: Request, room: Room) -> None:
+    def __init__(self, request: Request, room: Room, spills: Optional[SpillFolder] = None) -> None:
         """Raises RoomError if the room is gone."""
-        self._begin(request)
+        self._begin(request, spills)
         self._open(room)
         threading.Thread(target=self._look_after, name="execution", daemon=True).start()
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: Request, spills: Optional[SpillFolder] = None) -> None:
         self.request = request
         self.started = time.monotonic()
         self.pid: Optional[int] = None
@@ -64,7 +68,10 @@ class Execution:
         self._result: Optional[Dict[str, Any]] = None
         self._status: Optional[int] = None
         self._left = True
-        self.stdout, self.stderr = Capture(request.output_limit), Capture(request.output_limit)
+        self.stdout, self.stderr = Capture(request.output_limit, spills), Capture(request.output_limit, spills)
+        self._spills: Dict[str, Spill] = {}
+        """Of an ended execution."""
+        self._spills_dropped = False
         self._began = False
         self._forgotten = False
         self._input = Input(request.stdin, request.stdin_open, request.tty is not None)
@@ -175,12 +182,36 @@ class Execution:
                     result["truncated"] = True
             return freed
 
+    def whole_output(self, stream: str, offset: int) -> Iterator[bytes]:
+        """All of one stream that was kept, from `offset` on. Raises Refused: it runs, or its output was dropped."""
+        with self._changed:
+            result, spill = self._result, self._spills.get(stream)
+        if result is None:
+            raise Refused(422, "file_refused", "the command has not ended: wait for it first")
+        if spill is not None:
+            return spill.read(offset)
+        if len(result[stream]) != result[stream + "_bytes"]:
+            raise Refused(404, "not_found", "this output was dropped to make place for later ones")
+        return iter([result[stream][offset:]] if offset < len(result[stream]) else [])
+
+    def drop_spills(self) -> None:
+        """Give their disk back; the result says that nothing is left."""
+        with self._changed:
+            self._spills_dropped = True
+            spills, self._spills = list(self._spills.values()), {}
+            for name in ("stdout", "stderr"):
+                if self._result is not None:
+                    self._result[name + "_spilled"] = 0
+        for spill in spills:
+            spill.close()
+
     def _open(self, room: Room) -> None:
         child_in, child_out, child_err = self._terminal() if self.request.tty is not None else self._pipes()
         self._sock, child_status = channel.pair()
         channel.allow_peer_pid(self._sock)
         message: Dict[str, Any] = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
         message["tty"] = self.request.tty is not None
+        message["stdin_path"] = self.request.stdin_path
         try:
             room.run(message, [child_in, child_out, child_err, child_status.fileno(), *self.request.extra])
         except Exception:
@@ -300,9 +331,17 @@ class Execution:
     def _publish(self) -> None:
         with self._changed:
             if self._result is None:
+                self._keep_spills()
                 self._result = self._make_result()
                 self.stdout, self.stderr = Capture(0), Capture(0)
                 self._changed.notify_all()
+
+    def _keep_spills(self) -> None:
+        for name, capture in (("stdout", self.stdout), ("stderr", self.stderr)):
+            if capture.spill is not None and self._spills_dropped:
+                capture.spill.close()  # the lease ended first
+            elif capture.spill is not None:
+                self._spills[name] = capture.spill
 
     def _make_result(self) -> Dict[str, Any]:
         outcome, code, number = self._end()
@@ -315,6 +354,8 @@ class Execution:
             "stdout_bytes": self.stdout.total,
             "stderr_bytes": self.stderr.total,
             "truncated": self.stdout.truncated or self.stderr.truncated,
+            "stdout_spilled": self._spills["stdout"].size if "stdout" in self._spills else 0,
+            "stderr_spilled": self._spills["stderr"].size if "stderr" in self._spills else 0,
             "survivors": self._left,
             "duration_s": round(self.elapsed_s, 6),
         }

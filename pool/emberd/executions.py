@@ -5,6 +5,7 @@ from typing import Callable, Dict, List
 
 from emberpool.pool.emberd.execution import Execution, Request
 from emberpool.pool.emberd.refusal import Refused
+from emberpool.pool.emberd.spill import SpillFolder
 
 OUTPUT_KEPT = 64 * 1024 * 1024
 """Bytes of output of ended executions in memory; beyond that the oldest keep their status and lose their output."""
@@ -13,7 +14,8 @@ OUTPUT_KEPT = 64 * 1024 * 1024
 class Executions:
     """Safe from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, spills: SpillFolder) -> None:
+        self._spills = spills
         self._lock = threading.Lock()
         self._by_id: Dict[str, Execution] = {}
 
@@ -46,10 +48,17 @@ class Executions:
     def forget_all(self) -> None:
         """The lease is over."""
         with self._lock:
+            gone = list(self._by_id.values())
             self._by_id.clear()
+        for execution in gone:
+            execution.drop_spills()
 
     def _trim(self) -> None:
         ended = [execution for execution in self._by_id.values() if not execution.running]
+        for execution in ended:
+            if not self._spills.is_full:
+                break
+            execution.drop_spills()
         kept = sum(execution.kept_bytes for execution in ended)
         for execution in ended:
             if kept <= OUTPUT_KEPT:

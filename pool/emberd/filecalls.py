@@ -9,7 +9,7 @@ from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.room import Room, RoomError
 
 MAX_BYTES = 64 * 1024 * 1024
-_STATUS = {"not_found": 404, "too_large": 413, "not_a_file": 422, "file_refused": 422}
+_STATUS = {"not_found": 404, "too_large": 413, "not_a_file": 422, "file_refused": 422, "bad_archive": 422}
 
 
 def put(room: Room, path: str, mode: int, data: bytes) -> None:
@@ -21,15 +21,15 @@ def put(room: Room, path: str, mode: int, data: bytes) -> None:
         except (BrokenPipeError, ConnectionResetError):
             pass  # refused before it was read: the answer says why
         except socket.timeout:
-            raise _too_slow() from None
-        _answer(sock)
+            raise too_slow() from None
+        answer(sock)
 
 
 def get(room: Room, path: str, offset: "int | None", limit: int) -> Tuple[int, bytes]:
     """Size of the file, and at most `limit` bytes of it. Raises Refused (404, 413, 422), RoomError."""
     place = os.path.join(room.work, path)
     with room.files({"do": "get", "path": place, "offset": offset, "limit": limit}) as sock:
-        found = _answer(sock)
+        found = answer(sock)
         data = bytearray()
         try:
             while len(data) < found["count"]:
@@ -38,14 +38,14 @@ def get(room: Room, path: str, offset: "int | None", limit: int) -> Tuple[int, b
                     raise Refused(422, "file_refused", "changed while it was read")
                 data += piece
         except socket.timeout:
-            raise _too_slow() from None
+            raise too_slow() from None
         return found["size"], bytes(data)
 
 
 def place(room: Room, source: str, path: str) -> None:
     """Copy the folder `source`, as the room sees it, into the folder `path`. Raises Refused (422), RoomError."""
     with room.files({"do": "place", "source": source, "path": os.path.join(room.work, path)}) as sock:
-        _answer(sock)
+        answer(sock)
 
 
 def checked_path(path: Any) -> str:
@@ -68,17 +68,19 @@ def checked_mode(mode: Any) -> int:
     return mode
 
 
-def _answer(sock: socket.socket) -> Dict[str, Any]:
+def answer(sock: socket.socket) -> Dict[str, Any]:
+    """What the room's process says. Raises Refused (its refusal), RoomError (it is gone)."""
     try:
         message = channel.receive(sock)[0]
     except channel.Closed:
         raise RoomError("the file call was cut off") from None
     except socket.timeout:
-        raise _too_slow() from None
+        raise too_slow() from None
     if "error" in message:
         raise Refused(_STATUS[message["error"]], message["error"], message["detail"])
     return message
 
 
-def _too_slow() -> Refused:
+def too_slow() -> Refused:
+    """The room's process did not move on."""
     return Refused(422, "file_refused", "took too long")

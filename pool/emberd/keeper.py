@@ -30,6 +30,11 @@ class Keeper:
         self._behind: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._work_behind, name="behind", daemon=True).start()
 
+    @property
+    def trash(self) -> str:
+        """A folder of emberd's own beside those of rooms."""
+        return self._scratch.trash
+
     def open_first(self) -> None:
         """Make the first room. Raises RoomError."""
         self._scratch.wipe()

@@ -118,8 +118,9 @@ class Scratch:
     def __init__(self, spec: RoomSpec, link: ZygoteLink) -> None:
         self._spec, self._link, self._number = spec, link, 0
         self._rooms = os.path.join(spec.scratch, "rooms")
-        self._trash = os.path.join(spec.scratch, "trash")
-        for folder in (self._rooms, self._trash):
+        self.trash = os.path.join(spec.scratch, "trash")
+        """What waits for its deletion, and files without a name."""
+        for folder in (self._rooms, self.trash):
             os.makedirs(folder, exist_ok=True)
 
     def fresh(self) -> str:
@@ -134,7 +135,7 @@ class Scratch:
     def set_aside(self, folder: str) -> str:
         """Rename what a room wrote, and return where it lies for `delete`."""
         self._number += 1
-        aside = os.path.join(self._trash, str(self._number))
+        aside = os.path.join(self.trash, str(self._number))
         if self._spec.mode == "plain":
             os.makedirs(aside)
             for name in self._used():
@@ -149,15 +150,15 @@ class Scratch:
 
     def wipe(self) -> None:
         """At a start: whatever an earlier life left here is no room of ours."""
-        for folder in (self._rooms, self._trash):
+        for folder in (self._rooms, self.trash):
             for name in os.listdir(folder):
                 self._number = max(self._number, int(name) if name.isdigit() else 0)
         if self._spec.mode == "plain":
             self.delete(self.set_aside(self._spec.scratch))
         for name in os.listdir(self._rooms):
             self.set_aside(os.path.join(self._rooms, name))
-        for name in os.listdir(self._trash):
-            self.delete(os.path.join(self._trash, name))
+        for name in os.listdir(self.trash):
+            self.delete(os.path.join(self.trash, name))
 
     def leftovers(self, room: Room) -> List[str]:
         """Files in the upper layer of a room that should be new, and folders of rooms that should be gone."""

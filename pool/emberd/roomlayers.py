@@ -6,9 +6,10 @@ import socket
 from typing import Any, Dict
 
 from emberpool.pool.emberd import channel
+from emberpool.pool.emberd.config import Limits
 
 
-def place(sock: socket.socket, message: Dict[str, Any]) -> None:
+def place(sock: socket.socket, message: Dict[str, Any], _: Limits) -> None:
     """Raises OSError with the first thing that could not be written."""
     path = os.fsdecode(os.path.realpath(channel.encoded(message["path"])))
     try:

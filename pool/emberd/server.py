@@ -6,15 +6,19 @@ import socket
 import socketserver
 import sys
 import traceback
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler
-from typing import Any, Dict, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Generator, Optional, Tuple, Type
 from urllib.parse import parse_qsl, unquote
 
 from emberpool.pool.emberd import filecalls
 from emberpool.pool.emberd.calls import Answer, Calls
+from emberpool.pool.emberd.filetransfer import FileTransfers
+from emberpool.pool.emberd.frames import ChunkedBody, Outgoing, incoming
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.shape import as_object
 from emberpool.pool.emberd.signing import Claim, Signed, Signer
+from emberpool.pool.emberd.transfers import Streamed, told
 
 IDLE_S = 120.0
 """A kept-alive connection without a request for this long is closed."""
@@ -26,7 +30,7 @@ def make_server(listen: str, signer: Signer, calls: Calls) -> "Tuple[socketserve
     class Handler(_Handler):
         pass
 
-    Handler.signer, Handler.calls = signer, calls
+    Handler.signer, Handler.calls, Handler.transfers = signer, calls, FileTransfers(calls)
     if listen.startswith("unix:"):
         path = listen[5:]
         if os.path.exists(path):
@@ -59,6 +63,7 @@ class _TcpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 class _Handler(BaseHTTPRequestHandler):
     signer: Signer
     calls: Calls
+    transfers: FileTransfers
     protocol_version = "HTTP/1.1"
     timeout = IDLE_S
     wbufsize = -1  # one packet per answer
@@ -82,6 +87,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         request = self._signed()
+        if self.headers.get("x-ember-stream"):
+            self._take_stream(request)
+            return
         try:
             body = self._body()
         except Refused as refusal:
@@ -91,15 +99,49 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.signer.check(request, body):
             self._refuse(Refused(401, "bad_signature", "wrong key, or something was changed on the way"), None)
             return
+        self._answer(request, lambda: self._route(request, body))
+
+    def _take_stream(self, request: Signed) -> None:
+        """A request whose body follows in frames. What is refused is read to its end all the same: only then does the
+        sender hear why."""
+        body = ChunkedBody(self.rfile)
+        if not self.signer.check_streamed(request):
+            self.close_connection = True
+            self._refuse(Refused(401, "bad_signature", "wrong key, or something was changed on the way"), None)
+            return
+
+        def upload() -> Answer:
+            try:
+                pieces = incoming(body, self.signer, request.nonce)
+                path, _, query = request.target.partition("?")
+                if (request.method, path) != ("PUT", "/v1/upload"):
+                    raise bad_request("x-ember-stream", "this call takes no stream")
+                claim = request.claim()
+                self.signer.once(request, claim)
+                with self._admitted(claim):
+                    return self.transfers.upload(claim, _fields(query), pieces)
+            finally:
+                try:
+                    body.drain()
+                except (Refused, OSError):
+                    self.close_connection = True  # it was cut
+
         try:
-            answer = self._route(request, body)
+            self._answer(request, upload)
+        except ConnectionError:
+            self.close_connection = True
+
+    def _answer(self, request: Signed, do: "Callable[[], Optional[Answer]]") -> None:
+        try:
+            answer = do()
         except Refused as refusal:
             self._refuse(refusal, request.nonce)
         except Exception:
             traceback.print_exc(file=sys.stderr)
             self._refuse(Refused(500, "internal", "see emberd's standard error"), request.nonce)
         else:
-            self._send(200, answer, request.nonce)
+            if answer is not None:
+                self._send(200, answer, request.nonce)
 
     def _refuse(self, refusal: Refused, nonce: Optional[str]) -> None:
         body = json.dumps({"error": refusal.word, "detail": refusal.detail}).encode("ascii")
@@ -123,7 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise bad_request("body", "ended early")
         return body
 
-    def _route(self, request: Signed, body: bytes) -> Answer:
+    def _route(self, request: Signed, body: bytes) -> Optional[Answer]:
+        """The answer; None if it was streamed, and is sent."""
         claim = request.claim()
         self.signer.once(request, claim)
         path, _, query = request.target.partition("?")
@@ -137,15 +180,24 @@ class _Handler(BaseHTTPRequestHandler):
         if where in (("POST", "v1", "fence"), ("POST", "v1", "recycle")):
             epoch = _epoch(claim, _object(body))
             return self.calls.fence(epoch) if where[2] == "fence" else self.calls.recycle(epoch)
+        with self._admitted(claim):
+            answer = self._of_lease(where, claim, query, body)
+            if isinstance(answer, Streamed):
+                self._send_stream(answer, request.nonce)
+                return None
+            return answer
+
+    @contextmanager
+    def _admitted(self, claim: Claim) -> Generator[None, None, None]:
         if claim.epoch <= 0 or not claim.lease or not claim.tag:
             raise bad_request("x-ember-lease, x-ember-epoch, x-ember-tag", "this call needs a claim")
         self.calls.begin(claim)
         try:
-            return self._of_lease(where, claim, query, body)
+            yield
         finally:
             self.calls.end(claim)
 
-    def _of_lease(self, where: Tuple[str, ...], claim: Claim, query: str, body: bytes) -> Answer:
+    def _of_lease(self, where: Tuple[str, ...], claim: Claim, query: str, body: bytes) -> "Answer | Streamed":
         if where == ("POST", "v1", "exec"):
             return self.calls.start(claim, _object(body))
         if where == ("GET", "v1", "exec"):
@@ -163,6 +215,14 @@ class _Handler(BaseHTTPRequestHandler):
             return self.calls.run_in_shell(claim, unquote(where[3], errors="surrogateescape"), _object(body))
         if where == ("POST", "v1", "http"):
             return self.calls.request_port(claim, _object(body))
+        if where[:3] == ("GET", "v1", "exec") and where[4:] == ("output",):
+            return self.transfers.output(unquote(where[3], errors="surrogateescape"), _fields(query))
+        if where == ("GET", "v1", "download"):
+            return self.transfers.download(claim, _fields(query))
+        if where == ("GET", "v1", "files"):
+            return self.transfers.list(claim, _fields(query))
+        if where == ("POST", "v1", "files", "remove"):
+            return self.transfers.remove(claim, _object(body))
         if where == ("PUT", "v1", "file"):
             fields = _fields(query)
             path = filecalls.checked_path(fields.get("path"))
@@ -190,6 +250,32 @@ class _Handler(BaseHTTPRequestHandler):
         if call == ("POST", "place"):
             return self.calls.place_layer(claim, key, _object(body))
         raise bad_request("path", "there is no such call")
+    def _send_stream(self, answer: Streamed, nonce: str) -> None:
+        """From here on errors are told by the last frame; without one the body was cut."""
+        with closing(answer.pieces):
+            self.send_response_only(200)
+            for name, value in (*answer.headers, ("content-type", "application/octet-stream")):
+                self.send_header(name, value)
+            self.send_header("transfer-encoding", "chunked")
+            self.send_header("x-ember-stream", "1")
+            self.send_header("x-ember-mac", self.signer.streamed_answer_mac(nonce))
+            self.end_headers()
+            out, end = Outgoing(self.wfile, self.signer, nonce), {}
+            try:
+                try:
+                    for piece in answer.pieces:
+                        if isinstance(piece, bytes):
+                            out.data(piece)
+                        else:
+                            end = piece
+                except Refused as refusal:
+                    end = told(refusal)
+                out.end(end)
+                self.wfile.flush()
+            except Exception as error:
+                self.close_connection = True  # without its last frame the receiver knows that it was cut
+                if not isinstance(error, OSError):
+                    traceback.print_exc(file=sys.stderr)
 
     def _send(self, status: int, answer: Answer, nonce: Optional[str]) -> None:
         self.send_response_only(status)

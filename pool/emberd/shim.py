@@ -11,6 +11,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 from typing import Any, Dict, List, NoReturn, Set
 
 from emberpool.pool.emberd import channel, kernel, terminal, tree, wakeup
@@ -35,6 +36,8 @@ def run(message: Dict[str, Any], fds: List[int], limits: Limits, other_tasks: in
     status.sendall(b"!")
     try:
         _limit(limits, other_tasks)
+        if message.get("stdin_path"):
+            os.dup2(_regular(message["stdin_path"]), stdin)
         foreground = _spawn(message, [stdin, stdout, stderr], _moved(extra[:IN_COMMAND]))
     except OSError as error:
         os.write(stderr, _explain(error, message).encode("utf-8", "surrogateescape"))
@@ -71,6 +74,14 @@ def _spawn(message: Dict[str, Any], streams: List[int], extra: List[int]) -> int
             signal.signal(number, signal.SIG_IGN)
         ignored += _FROM_TERMINAL
     return os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=not message.get("tty"), setsigdef=ignored)
+
+
+def _regular(path: str) -> int:
+    """A file to be read as stdin, opened as the job would. A FIFO or a device could block for ever."""
+    fd = os.open(channel.encoded(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise OSError(errno.EINVAL, "stdin_path: no regular file", channel.encoded(path))
+    return fd
 
 
 class _Watch:

@@ -8,6 +8,8 @@ from typing import Dict, NamedTuple, Set
 
 from emberpool.pool.emberd.refusal import Refused, bad_request
 
+STREAM = "stream"
+"""Stands for the hash of a body that is streamed."""
 _UNCLAIMED_KEPT = 4096
 """Nonces kept of calls that belong to no claim: they change nothing, so the oldest may be forgotten."""
 
@@ -57,8 +59,15 @@ class Signer:
 
     def check(self, request: Signed, body: bytes) -> bool:
         """Whether the request was made with the key, whatever else is wrong with it."""
+        return self._made_with_key(request, hashlib.sha256(body).hexdigest())
+
+    def check_streamed(self, request: Signed) -> bool:
+        """The same of a request whose body follows in signed frames."""
+        return self._made_with_key(request, STREAM)
+
+    def _made_with_key(self, request: Signed, body: str) -> bool:
         parts = [request.method, request.target, request.lease, request.epoch, request.tag, request.boot]
-        parts += [request.hold, request.nonce, hashlib.sha256(body).hexdigest()]
+        parts += [request.hold, request.nonce, body]
         return hmac.compare_digest(self._mac(["emberd1", *parts]), request.mac.lower())
 
     def once(self, request: Signed, claim: Claim) -> None:
@@ -86,6 +95,15 @@ class Signer:
     def answer_mac(self, nonce: str, status: int, body: bytes) -> str:
         """The signature of an answer."""
         return self._mac(["emberd1-answer", nonce, str(status), hashlib.sha256(body).hexdigest()])
+
+    def streamed_answer_mac(self, nonce: str) -> str:
+        """The signature of an answer whose body follows in signed frames."""
+        return self._mac(["emberd1-answer", nonce, "200", STREAM])
+
+    def frame_mac(self, direction: str, nonce: str, index: int, kind: int, data: bytes) -> bytes:
+        """The signature of one frame; its place in the stream is part of it."""
+        parts = [f"emberd1-{direction}-frame", nonce, str(index), str(kind), hashlib.sha256(data).hexdigest()]
+        return bytes.fromhex(self._mac(parts))
 
     def _mac(self, parts: "list[str]") -> str:
         return hmac.new(self._key, "\n".join(parts).encode("latin-1"), hashlib.sha256).hexdigest()

@@ -16,7 +16,7 @@ DEFAULT_OUTPUT_LIMIT = 256 * 1024
 MAX_OUTPUT_LIMIT = 700 * 1024
 """Both streams at this limit, in base64, are 1.83 MiB: the most that fits one payload of 2 MiB."""
 MAX_STDIN = 1024 * 1024
-"""stdin travels in the activity's input; larger data is written as a file and redirected."""
+"""stdin travels in the activity's input; larger data is uploaded as a file and named as `stdin_path`."""
 
 
 class Command(Strict):
@@ -30,6 +30,9 @@ class Command(Strict):
     """Directory in the sandbox; default /work. A relative path is taken from /work."""
     stdin: Bytes = b""
     """Given whole and then closed; empty means that the command reads end-of-file at once."""
+    stdin_path: str = ""
+    """A regular file of the sandbox that is the command's stdin instead, of any size. A relative path is taken from
+    /work."""
     time_limit_s: float = DEFAULT_TIME_LIMIT_S
     """Seconds after which the whole process tree is killed. The one limit that all inner ones derive from."""
     output_limit: int = DEFAULT_OUTPUT_LIMIT
@@ -63,14 +66,17 @@ class Command(Strict):
         if self.argv is not None and not self.argv:
             raise ValueError("argv must name a program")
         if len(self.stdin) > MAX_STDIN:
-            raise ValueError(f"stdin is over {MAX_STDIN} bytes: write it as a file and redirect it")
+            raise ValueError(f"stdin is over {MAX_STDIN} bytes: upload it as a file, and name that as stdin_path")
         texts = [
             *(self.argv or ()),
             self.shell or "",
             self.cwd or "",
+            self.stdin_path,
             *self.env,
             *self.env.values(),
         ]
+        if self.stdin and self.stdin_path:
+            raise ValueError("give either stdin (bytes) or stdin_path (a file of the sandbox)")
         if any("\0" in text for text in texts):
             raise ValueError("a NUL byte cannot be part of a command, its environment or its cwd")
         if any("=" in name or not name for name in self.env):
@@ -114,6 +120,12 @@ class CommandResult(Frozen):
     stderr_bytes: int = 0
     truncated: bool = False
     """Whether a stream went over the output limit; head and tail are kept, with a line in between that says so."""
+    execution_id: str = ""
+    """Names the command in its pod: what `Sandbox.download_output` finds its output by, while the lease lasts."""
+    stdout_spilled: int = 0
+    """Bytes of stdout that the pod keeps in full because they were over the output limit; 0: it keeps no more than
+    `stdout`. At most limits.file_mb."""
+    stderr_spilled: int = 0
     survivors: bool = False
     """Whether the command left processes running in the background."""
     duration_s: float = 0.0

@@ -119,8 +119,8 @@ class PodRefused(EmberpoolError):
 class SandboxFileError(EmberpoolError):
     """A file of the sandbox cannot be read or written. Raised by file calls; the sandbox lives on; not retried.
 
-    `reason` is one word: not_found, too_large, not_a_file (a folder, FIFO, device or socket), or file_refused
-    (no permission, read-only, no space: `detail` says which).
+    `reason` is one word: not_found, too_large, not_a_file (a folder, FIFO, device or socket), bad_archive (an entry is
+    refused: `detail` names it), or file_refused (no permission, read-only, no space: `detail` says which).
     """
 
     remedy = "give the path of a regular file in a folder that jobs may write, within the size limit"

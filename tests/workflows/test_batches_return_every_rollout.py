@@ -14,6 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 from emberpool.activities.batch import Batching
+from emberpool.activities.blobs import Blobs
 from emberpool.activities.models import LoadTasksInput
 from emberpool.pool.model.claim import Source
 from emberpool.pool.model.rollout import (
@@ -93,5 +94,5 @@ async def test_a_url_that_no_worker_can_read_fails_once(url: str, told: str) -> 
     """Where fsspec lacks a package, or there is none: the text names it, and nothing is retried."""
     environment = ActivityEnvironment()
     with pytest.raises(ApplicationError, match=told) as raised:
-        await environment.run(Batching(heartbeat_s=1.0).load_tasks, LoadTasksInput(url=url))
+        await environment.run(Batching(1.0, Blobs(allowed_urls=[url])).load_tasks, LoadTasksInput(url=url))
     assert (raised.value.type, raised.value.non_retryable) == ("InvalidInput", True)

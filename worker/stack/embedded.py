@@ -214,7 +214,12 @@ class EmbeddedStack:
         profiles_file = self.run_dir / "profiles.yaml"
         # JSON is YAML, and quotes what YAML would guess at.
         profiles_file.write_text(json.dumps([profile.model_dump(mode="json") for profile in self.options.profiles]))
+        blobs, demo = self.data_dir / "blobs", self.data_dir / "demo"
+        blobs.mkdir(exist_ok=True)
+        given = Settings(profiles=(), profiles_file=None)  # what the user has set for the workers
         return Settings(
+            blob_url=given.blob_url or f"file://{blobs}",
+            allowed_urls=(*given.allowed_urls, f"file://{demo}"),
             deployment=self.options.deployment,
             task_queue=self.options.task_queue,
             redis_url=redis_url,
@@ -232,6 +237,8 @@ class EmbeddedStack:
             "EMBERPOOL_POOL_KEY_FILE": str(self.settings.pool_key_file),
             "EMBERPOOL_SUPERVISOR_SOCKET": str(self.settings.supervisor_socket),
             "EMBERPOOL_PROFILES_FILE": str(self.settings.profiles_file),
+            "EMBERPOOL_BLOB_URL": self.settings.blob_url,
+            "EMBERPOOL_ALLOWED_URLS": json.dumps(self.settings.allowed_urls),
         }
         given = {name: value for name, value in os.environ.items() if name != "EMBERPOOL_PROFILES"}
         given.setdefault("EMBERPOOL_GRACEFUL_SHUTDOWN_S", WORKER_GRACE_S)

@@ -1,0 +1,40 @@
+"""What emberd's refusals are to callers: one typed error each."""
+
+import json
+from typing import Any
+
+from emberpool.pool.model.claim import PodAddress
+from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable, SandboxFileError
+
+FILE_WORDS = ("not_found", "too_large", "not_a_file", "file_refused", "bad_archive")
+
+
+def path_bytes(path: str) -> bytes:
+    """A path as the pod's kernel takes it. Raises InvalidInput."""
+    try:
+        return path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidInput("path", "holds a lone surrogate") from error
+
+
+def error_of(pod: PodAddress, status: int, body: bytes, path: str | None) -> Exception:
+    """The error for an answer other than 200; `path` names the file that the call was about."""
+    said: dict[str, Any] = json.loads(body)
+    word, detail = str(said.get("error", "")), str(said.get("detail", ""))
+    if status == 400:
+        field, _, problem = detail.partition(": ")
+        return InvalidInput(field, problem)
+    if status == 409 or word == "unknown_execution":
+        return PodRefused(word, detail)
+    if path is not None and status in (404, 413, 422):
+        return SandboxFileError(path, word, detail)
+    return PodUnreachable(pod.name, f"answered {status} {word}: {detail}")
+
+
+def error_at_end(pod: PodAddress, word: str, detail: str, path: str) -> Exception:
+    """The error that the last frame of a streamed answer tells."""
+    if word in FILE_WORDS:
+        return SandboxFileError(path, word, detail)
+    if word in ("internal", ""):
+        return PodUnreachable(pod.name, f"the stream ended with {word}: {detail}")
+    return PodRefused(word, detail, sent=True)
