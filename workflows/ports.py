@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from emberpool.activities import names
 from emberpool.activities.process_models import RequestPortInput, RequestPortOutput
-from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.port import PortAnswer, PortRequest
 
 if TYPE_CHECKING:
@@ -14,19 +13,17 @@ if TYPE_CHECKING:
 MARGIN = timedelta(seconds=60)
 
 
-async def request_port(sandbox: "Sandbox", port: int, path: str, fields: dict[str, object]) -> PortAnswer:
+async def request_port(sandbox: "Sandbox", given: PortRequest) -> PortAnswer:
     """One request to a port of the sandbox, as an activity. A retry sends it again.
 
     Raises:
-        InvalidInput: a field is wrong; nothing was sent.
         PortUnreachable: no server answered.
     """
-    given = checked(PortRequest, port=port, path=path, **fields)
     output = await sandbox.invoke(
         names.REQUEST_PORT,
         lambda ref: RequestPortInput(ref=ref, request=given),
         RequestPortOutput,
-        summary=f"{given.method} :{port}{path[:60]}",
+        summary=f"{given.method} :{given.port}{given.path[:60]}",
         config={"start_to_close_timeout": timedelta(seconds=given.time_limit_s) + MARGIN},
     )
     if output.answer is None:

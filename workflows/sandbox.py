@@ -4,31 +4,22 @@ The handle is lazy: the first call claims the pod, in the same activity. Concurr
 request id is made with the handle.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
-from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError
-from temporalio.workflow import ActivityCancellationType, ActivityConfig
+from temporalio.workflow import ActivityConfig
 
 from emberpool.activities import names
 from emberpool.activities.current import CURRENT
 from emberpool.activities.models import (
     MAX_FILE_BYTES,
-    AdoptInput,
     BindInput,
     CallInput,
     CallOutput,
-    Lease,
-    Nothing,
     ReadFileInput,
     ReadFileOutput,
-    RecycleInput,
-    RecycleResult,
     RunInput,
     RunOutput,
     WatchInput,
@@ -37,25 +28,19 @@ from emberpool.activities.models import (
 )
 from emberpool.pool.model.as_command import as_command
 from emberpool.pool.model.binding import Binding
-from emberpool.pool.model.claim import ClaimSpec, SandboxRef, Step
+from emberpool.pool.model.claim import ClaimSpec, SandboxRef
 from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandResult
-from emberpool.pool.model.errors import InvalidInput, PoolUnavailable, SandboxClosed
-from emberpool.pool.model.frozen import Frozen
+from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.inputs import checked
-from emberpool.pool.model.port import PortAnswer
+from emberpool.pool.model.port import PortAnswer, PortRequest
 from emberpool.pool.model.rollout import TextFile
 from emberpool.workflows.binding import bind_entered, bound_summary, prepare
-from emberpool.workflows.dispatch import HASTY, PATIENT, RETRY, call
 from emberpool.workflows.holder import new_request, this_workflow
-from emberpool.workflows.ladder import climb
 from emberpool.workflows.ports import request_port
 from emberpool.workflows.processes import Processes
 from emberpool.workflows.shell import Shell
-from emberpool.workflows.transfers import SandboxFiles
-
-Out = TypeVar("Out", bound=CallOutput)
-AnyOut = TypeVar("AnyOut", bound=Frozen)
+from emberpool.workflows.transfers import SandboxFiles, check_name
 
 MARGIN = timedelta(seconds=60)
 """What a command's activity may take beyond the command's own limit: claim, kill, transfer."""
@@ -64,25 +49,7 @@ MARGIN = timedelta(seconds=60)
 class Sandbox(SandboxFiles):
     """One sandbox of one workflow. Use `async with Sandbox.open(...) as sb`; leaving releases it, whatever happened."""
 
-    def __init__(self, ref: SandboxRef, task_queue: str, adopt: bool = False) -> None:
-        self._ref = ref
-        self._task_queue = task_queue
-        self._adopt = adopt
-        self._binding: Binding | None = None
-        # Its first call takes pods for the whole gang, so that a member is released though it was never called.
-        self._used = adopt or ref.gang is not None
-        self._detached = False
-        self.closed = False
-        """Whether it was left: its pod was released, or it was never used."""
-        self._climbing = asyncio.Lock()
-        self.lease: Lease | None = None
-        """The last answer's lease; None until the first call was answered."""
-        self.ttfc_s: float | None = None
-        """Time to first command of this sandbox, in seconds, once known."""
-        self.searchable = False
-        """Whether the namespace has emberpool's search attributes, as the worker that answered says."""
-        self.recycled: RecycleResult | None = None
-        """What became of the pod, once the sandbox was left."""
+    _binding: Binding | None = None
 
     @classmethod
     def open(
@@ -132,16 +99,6 @@ class Sandbox(SandboxFiles):
     def adopt(cls, ref: SandboxRef, *, task_queue: str = names.DEFAULT_TASK_QUEUE) -> Self:
         """Take over a sandbox that another run or workflow detached; entering tells the pool its new holder."""
         return cls(ref.model_copy(update={"holder": this_workflow()}), task_queue, adopt=True)
-
-    @property
-    def ref(self) -> SandboxRef:
-        """What names this sandbox. Holds no secret."""
-        return self._ref
-
-    @property
-    def task_queue(self) -> str:
-        """Name of emberpool's task queues."""
-        return self._task_queue
 
     @asynccontextmanager
     async def current(self) -> AsyncGenerator[Self]:
@@ -210,7 +167,7 @@ class Sandbox(SandboxFiles):
             SandboxFileError: the path is a folder or a device.
         """
         raw = data.encode() if isinstance(data, str) else data
-        _check_path(path)
+        check_name(path)
         if len(raw) > MAX_FILE_BYTES:
             raise InvalidInput("data", f"{len(raw)} bytes are over the {MAX_FILE_BYTES} of one payload: use `upload`")
         await self.invoke(
@@ -226,7 +183,7 @@ class Sandbox(SandboxFiles):
         Raises:
             SandboxFileError: it does not exist, is larger, or is no regular file.
         """
-        _check_path(path)
+        check_name(path)
         if not 0 < limit <= MAX_FILE_BYTES:
             raise InvalidInput("limit", f"must lie between 1 and {MAX_FILE_BYTES} bytes: use `download` for more")
         output = await self.invoke(
@@ -258,9 +215,24 @@ class Sandbox(SandboxFiles):
             summary=bound_summary([file.path for file in files], len(env or {})),
         )
 
-    async def request_port(self, port: int, path: str = "/", **fields: object) -> PortAnswer:
-        """An HTTP request to a server in the sandbox; `fields` are those of PortRequest."""
-        return await request_port(self, port, path, fields)
+    async def request_port(
+        self,
+        port: int,
+        path: str = "/",
+        *,
+        method: str = "GET",
+        headers: Sequence[tuple[str, str]] = (),
+        body: bytes = b"",
+        time_limit: timedelta = timedelta(seconds=30),
+    ) -> PortAnswer:
+        """An HTTP request to a server in the sandbox; `path` is percent-encoded, with its query. A retry repeats it.
+
+        Raises:
+            InvalidInput: an argument is wrong; nothing was sent.
+            PortUnreachable: no server answered.
+        """
+        fields = {"method": method, "headers": tuple(headers), "body": body, "time_limit_s": time_limit.total_seconds()}
+        return await request_port(self, checked(PortRequest, port=port, path=path, **fields))
 
     async def claim(self) -> None:
         """Claim the pod now, without a command. Optional: the first call claims it otherwise."""
@@ -284,124 +256,8 @@ class Sandbox(SandboxFiles):
             summary="look at a running command",
         )
 
-    async def detach(self) -> SandboxRef:
-        """Give the sandbox on to a continue-as-new or a child: leaving keeps it, `Sandbox.adopt(ref)` takes it over.
-
-        Until then it is not swept, only its hold runs on.
-        """
-        await self._control(names.DETACH_SANDBOX, CallInput(ref=self._ref), Nothing, "detach sandbox")
-        self._detached = True
-        return self._ref
-
     async def __aenter__(self) -> Self:
-        if self._adopt:
-            try:
-                await self._control(names.ADOPT_SANDBOX, AdoptInput(ref=self._ref), Nothing, "adopt sandbox")
-            except (asyncio.CancelledError, ActivityError):
-                await self.close()  # detached, it is not swept: nobody else releases it before its hold ends
-                raise
+        await super().__aenter__()
         if self._binding is not None:
             await bind_entered(self, self._binding)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not isinstance(error, PoolUnavailable):
-            await self.close()
-            return
-        # It has waited for the index long enough; what it may hold is taken back by the sweep.
-        with suppress(PoolUnavailable):
-            await self._close(HASTY)
-
-    async def close(self) -> None:
-        """Release the sandbox and recycle its pod. A cancellation waits until that has ended, and is raised then."""
-        await self._close(PATIENT)
-
-    async def _close(self, retry: RetryPolicy) -> None:
-        if self.closed or self._detached or not self._used:
-            self.closed = True
-            return
-        self.closed = True
-        releasing = self._release(retry)
-        try:
-            release = asyncio.create_task(releasing)
-        except BaseException:
-            releasing.close()  # a workflow that is being evicted from the cache starts no task: nothing is released
-            raise
-        cancelled: asyncio.CancelledError | None = None
-        while not release.done():
-            try:
-                await asyncio.shield(release)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if not release.cancelled() and release.exception() is None:
-            self.recycled = release.result()
-        if cancelled is not None:
-            raise cancelled
-        release.result()  # raises what the release failed with
-
-    async def _release(self, retry: RetryPolicy) -> RecycleResult:
-        return await self._control(
-            names.RECYCLE_POD, RecycleInput(ref=self._ref), RecycleResult, "release and recycle the pod", retry
-        )
-
-    async def _control(
-        self, name: str, argument: CallInput, result: type[AnyOut], summary: str, retry: RetryPolicy = RETRY
-    ) -> AnyOut:
-        config: ActivityConfig = {
-            "task_queue": names.control_queue(self._task_queue),
-            "cancellation_type": ActivityCancellationType.ABANDON,
-            "retry_policy": retry,
-        }
-        return await call(name, argument, result, summary=summary, config=config)
-
-    async def invoke(
-        self,
-        name: str,
-        argument: Callable[[SandboxRef], CallInput],
-        result: type[Out],
-        *,
-        summary: str,
-        queue: str | None = None,
-        config: ActivityConfig | None = None,
-    ) -> Out:
-        """Call one of emberpool's activities on this sandbox and take the steps that its claim asks for. What the
-        handle's own calls and its parts (files, processes) are made of; `queue` defaults to that of short work.
-        """
-        if self.closed or self._detached:
-            raise SandboxClosed(self._ref.request_id)
-        self._used = True
-        options: ActivityConfig = {"task_queue": queue or names.control_queue(self._task_queue), **(config or {})}
-        failures: list[str] = []
-        while True:
-            output = await call(name, argument(self._ref), result, summary=summary, config=options)
-            self._learn(output)
-            if output.step is None:
-                return output
-            await self._climb(output.step, failures)
-
-    async def _climb(self, step: Step, failures: list[str]) -> None:
-        """Take one step; of concurrent first calls only one takes it, the others ask again after it."""
-        if self._climbing.locked():
-            async with self._climbing:
-                return
-        async with self._climbing:
-            await climb(self._ref, step, self._task_queue, failures)
-
-    def _learn(self, output: CallOutput) -> None:
-        if self._ref.first_scheduled is None and output.first_scheduled is not None:
-            self._ref = self._ref.model_copy(update={"first_scheduled": output.first_scheduled})
-        self.searchable = self.searchable or output.searchable
-        if output.lease is None:
-            return
-        if self.ttfc_s is None:
-            self.ttfc_s = output.lease.ttfc_s
-        self.lease = output.lease
-        if self._ref.epoch is None:
-            self._ref = self._ref.model_copy(update={"epoch": output.lease.epoch})
-
-
-def _check_path(path: str) -> None:
-    if not path or "\0" in path:
-        raise InvalidInput("path", "must be non-empty and hold no NUL byte")

@@ -1,15 +1,13 @@
 """Files of a sandbox in workflow code: in and out by URL, of any size; listing and removing."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 from temporalio.workflow import ActivityConfig
 
 from emberpool.activities import names
-from emberpool.activities.models import CallInput, CallOutput
+from emberpool.activities.models import CallOutput
 from emberpool.activities.transfer_models import (
     DownloadInput,
     ListInput,
@@ -24,33 +22,14 @@ from emberpool.pool.model.command import CommandResult
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.files import FileEntry, Moved
 from emberpool.pool.model.ids import ExecutionId
-
-Out = TypeVar("Out", bound=CallOutput)
+from emberpool.workflows.handle import Handle
 
 MARGIN = timedelta(seconds=60)
 DEFAULT_LIMIT = timedelta(minutes=30)
 
 
-class SandboxFiles(ABC):
+class SandboxFiles(Handle):
     """Part of Sandbox. Transfers are activities of the main queue: they may be long, and heartbeat the bytes moved."""
-
-    @property
-    @abstractmethod
-    def task_queue(self) -> str:
-        """Name of emberpool's task queues."""
-
-    @abstractmethod
-    async def invoke(
-        self,
-        name: str,
-        argument: Callable[[SandboxRef], CallInput],
-        result: type[Out],
-        *,
-        summary: str,
-        queue: str | None = None,
-        config: ActivityConfig | None = None,
-    ) -> Out:
-        """Call one of emberpool's activities on this sandbox."""
 
     async def upload(
         self,

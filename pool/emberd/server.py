@@ -250,6 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
         if call == ("POST", "place"):
             return self.calls.place_layer(claim, key, _object(body))
         raise bad_request("path", "there is no such call")
+
     def _send_stream(self, answer: Streamed, nonce: str) -> None:
         """From here on errors are told by the last frame; without one the body was cut."""
         with closing(answer.pieces):
