@@ -41,7 +41,9 @@ class Calls:
         self.executions = Executions(self._spills)
         self._shells = Shells(self.executions)
         self.ports = Ports()
-        self._watchdog = Watchdog(self.executions, keeper.shape.memory_mb)
+        self._watchdog = Watchdog(
+            self.executions, keeper.shape.memory_mb, config.room.limits.disk_mb, keeper.written_folders
+        )
         self._shaping = Shaping(config, ledger, keeper, self._watchdog)
         self._bound: Dict[str, str] = {}
         self._attestation: Optional[Dict[str, Any]] = None
@@ -65,7 +67,9 @@ class Calls:
         about = {"version": 1, "pod": self._config.pod, "uid": self._config.uid, "boot_id": self._signer.boot_id}
         mode = self._config.room.mode
         shape = {"image": self._shaping.image, "standby": self._shaping.standby}
-        return json_answer(dict(about, **view._asdict(), **shape, room_mode=mode, attestation=self._attestation))
+        return json_answer(
+            dict(about, **view._asdict(), **shape, room_mode=mode, attestation=self._attestation, **self._keeper.about)
+        )
 
     def start(self, claim: Claim, body: Dict[str, Any]) -> Answer:
         """POST /v1/exec."""

@@ -20,6 +20,7 @@ class Limits(NamedTuple):
     open_files: int
     file_mb: int
     time_limit_s: float
+    disk_mb: int
 
 
 class RoomSpec(NamedTuple):
@@ -173,6 +174,7 @@ def _limits(data: Dict[str, Any]) -> Limits:
             open_files=int(data.get("open_files", 1024)),
             file_mb=int(data.get("file_mb", 1024)),
             time_limit_s=float(data.get("time_limit_s", 3600)),
+            disk_mb=int(data.get("disk_mb", 10240)),
         )
     except (TypeError, ValueError) as error:
         raise BadConfig(f"limits: {error}") from error

@@ -24,6 +24,8 @@ MNT_DETACH = 0x2
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -92,6 +94,18 @@ def set_subreaper() -> None:
 def die_with_parent(signal_number: int) -> None:
     """Get this signal when the parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal_number, "prctl pdeathsig")
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+
+def set_seccomp_filter(program: bytes) -> None:
+    """Put a filter of 8-byte instructions on this process and its descendants, for good."""
+    about = _FilterProgram(len(program) // 8, program)
+    zero = ctypes.c_ulong(0)
+    mode = ctypes.c_ulong(_SECCOMP_MODE_FILTER)
+    _check(_libc.prctl(_PR_SET_SECCOMP, mode, ctypes.byref(about), zero, zero), "prctl seccomp")
 
 
 def drop_privileges() -> None:

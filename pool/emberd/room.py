@@ -56,6 +56,8 @@ class Room:
         facts = self._first_message()
         self.ipc: int = facts["ipc"]
         self.work: str = facts["work"]
+        self.unfiltered: str = facts["unfiltered"]
+        """Why no filter of system calls is on its jobs; empty if one is."""
         self.env: Dict[str, str] = {"HOME": facts["home"], "TMPDIR": facts["tmp"]}
 
     def _first_message(self) -> Dict[str, Any]:

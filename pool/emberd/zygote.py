@@ -7,14 +7,13 @@ below it ever held the key. Everything that rooms need is imported here once.
 import gc
 import os
 import select
-import shutil
 import signal
 import socket
-import stat
 from typing import Any, Dict, NoReturn, Set, Tuple
 
 from emberpool.pool.emberd import channel, kernel, room_init, tree, wakeup
 from emberpool.pool.emberd.config import Limits, RoomSpec
+from emberpool.pool.emberd.removal import remove_tree
 
 
 def fork_off() -> Tuple[socket.socket, int]:
@@ -185,20 +184,6 @@ class _Zygote:
             wakeup.forget()
             self._sock.close()
             os.nice(19)
-            shutil.rmtree(folder, onerror=_open_up)
+            remove_tree(folder)
         finally:
             os._exit(0)
-
-
-def _open_up(remove: Any, path: str, _error: Any) -> None:
-    """A job may have closed its folders to its own user: open the folder and its parent, then try once more."""
-    try:
-        for folder in (os.path.dirname(path), path):
-            if stat.S_ISDIR(os.lstat(folder).st_mode):
-                os.chmod(folder, 0o700)
-        if remove in (os.unlink, os.rmdir):
-            remove(path)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-    except OSError:
-        pass
