@@ -75,7 +75,6 @@ class _Zygote:
         self._inits: Dict[int, int] = {}
         """Wait status of every init that ended, by PID, until it was asked for; -1 while it runs."""
         self._deleters: Set[int] = set()
-        self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY)
 
     def loop(self) -> None:
         ended = wakeup.on_child_end()
@@ -116,15 +115,7 @@ class _Zygote:
 
     def _make(self, folder: str, fd: int, spec: RoomSpec) -> int:
         """Fork a room's init. With namespaces its PID is 1 in there; the PID returned is ours."""
-        apart = self._spec.mode == "namespaces"
-        if apart:
-            kernel.unshare(kernel.CLONE_NEWPID)
-        pid = -1
-        try:
-            pid = os.fork()
-        finally:
-            if apart and pid != 0:  # only the next child was to be moved, not those after it
-                kernel.setns(self._own_pids, kernel.CLONE_NEWPID)
+        pid = kernel.fork_into(kernel.CLONE_NEWPID) if self._spec.mode == "namespaces" else os.fork()
         if pid == 0:
             self._become_init(folder, fd, spec)
         self._inits[pid] = -1
