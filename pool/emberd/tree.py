@@ -58,6 +58,7 @@ def end_below(roots: Iterable[int], wait_s: float = 5.0) -> bool:
     while True:
         below = set(descendants(roots, table()))
         if not below:
+            _signal((pid for pid in roots if pid != os.getpid()), signal.SIGCONT)  # a job may have stopped its keeper
             return True
         if time.monotonic() > deadline:
             return False
