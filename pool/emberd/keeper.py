@@ -55,6 +55,7 @@ class Keeper:
         """Make the first room. Raises RoomError."""
         self._scratch.wipe()
         self.current = self._new()
+        self.current.make_shim_ready()
 
     def prepare_spare(self) -> None:
         """Make the next room behind; in plain mode there is none, since all share one place."""
@@ -82,6 +83,7 @@ class Keeper:
             checks = self._attestor.checks(self._ended, room)
             if all(checks.values()):
                 self.current = room
+                self._behind.put(room.make_shim_ready)
             else:
                 room.end()
                 self._used = room

@@ -89,8 +89,8 @@ class _Init:
         try:
             wakeup.forget()
             self._sock.close()
-            if message["do"] == "run":
-                shim.run(message, fds, self._spec.limits, self._other_tasks)
+            if message["do"] == "shim":
+                shim.stand_by(socket.socket(fileno=fds[0]), self._spec.limits, self._other_tasks)
             else:
                 roomfiles.serve(socket.socket(fileno=fds[0]), message, self._spec.limits)
         finally:
