@@ -9,6 +9,7 @@ from emberpool.pool.emberd import exec_request, filecalls, steering
 from emberpool.pool.emberd.config import Config
 from emberpool.pool.emberd.execution import Execution, Request
 from emberpool.pool.emberd.executions import Executions
+from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.emberd.keeper import Keeper
 from emberpool.pool.emberd.layers import Layers
 from emberpool.pool.emberd.ledger import Ledger
@@ -34,7 +35,10 @@ class Answer(NamedTuple):
 class Calls:
     """What each call does. Every method may be called from any thread."""
 
-    def __init__(self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper, layers: Layers) -> None:
+    def __init__(
+        self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper, layers: Layers, gpus: Gpus
+    ) -> None:
+        self._gpus = gpus
         self._config, self._signer, self._ledger, self._keeper = config, signer, ledger, keeper
         self.layers = layers
         self._spills = SpillFolder(keeper.trash, config.room.limits.file_mb * 1024 * 1024)
@@ -79,6 +83,7 @@ class Calls:
             room = self._room()
             env = {**self._config.env, **room.shape.root.env, **self._bound}
             request = exec_request.parse(body, {**room.env, **env}, room.work, self._config.room.limits.time_limit_s)
+            request.env.update(self._gpus.visible(request.env))  # last: nothing that a job binds or asks widens it
             try:
                 execution = self.executions.start_or_join(request, lambda wanted: Execution(wanted, room, self._spills))
             except RoomError as error:

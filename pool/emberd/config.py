@@ -3,6 +3,7 @@
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from emberpool.pool.emberd import gpu
 from emberpool.pool.emberd.shape import as_list, as_object
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -72,6 +73,10 @@ class Config(NamedTuple):
     """Images that a swap may pick, by name."""
     standby_mb: int
     """Memory limit until the pod is promoted; 0: it has its full share from the start."""
+    gpus: List[str]
+    """UUIDs of the devices that jobs may use."""
+    nvml: str
+    """The library that devices are asked through."""
 
     def first_shape(self) -> Shape:
         """Of the first room."""
@@ -113,6 +118,8 @@ def parse(text: bytes) -> Config:
         image=str(room.get("image") or ""),
         images=_images(as_object(room.get("images")) or {}),
         standby_mb=_standby(data.get("standby")),
+        gpus=_gpus(as_object(data.get("gpus")) or {}),
+        nvml=str((as_object(data.get("gpus")) or {}).get("library") or gpu.LIBRARY),
     )
 
 
@@ -140,6 +147,13 @@ def _images(data: Dict[str, Any]) -> Dict[str, Image]:
         binds, overlay = _root(f"room.images.{name}", about.get("root"))
         images[name] = Image(binds, overlay, _checked_env(f"room.images.{name}", as_object(about.get("env")) or {}))
     return images
+
+
+def _gpus(data: Dict[str, Any]) -> List[str]:
+    uuids = [str(uuid) for uuid in as_list(data.get("uuids")) or []]
+    if not all(uuid.isascii() and uuid and "," not in uuid for uuid in uuids):
+        raise BadConfig("gpus.uuids: must be a list of device UUIDs")
+    return uuids
 
 
 def _standby(data: Any) -> int:

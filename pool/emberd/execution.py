@@ -138,8 +138,7 @@ class Execution:
     def tell(self, message: channel.Message) -> bool:
         """Have the shim do something to the command; False if the foreground has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._result is not None or self.pid is not None, START_S)
-            if self._result is not None or self.pid is None:
+            if self._result is not None or self.pid is None or self._sock is None:
                 return False
             try:
                 channel.send(self._sock, message)

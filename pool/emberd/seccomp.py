@@ -19,7 +19,8 @@ _JUMP_EQUAL = 0x15
 _JUMP_AT_LEAST = 0x35
 _JUMP_ANY_BIT = 0x45
 _RETURN = 0x06
-_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
+_AND = 0x54
+_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT, _THIRD_ARGUMENT_AT = 0, 4, 16, 24, 32
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _X32_BIT = 0x40000000
 _NEW_NAMESPACES = 0x7E020000
@@ -28,6 +29,8 @@ _NEW_TIME = 0x80
 """CLONE_NEWTIME, known to unshare only: to clone the bit belongs to the signal number."""
 _FAMILIES = (1, 2, 10, 16)
 """unix, IPv4, IPv6, netlink (which getaddrinfo and `ip` ask for addresses)."""
+_FILE_KIND, _DEVICES = 0xF000, (0x2000, 0x6000)
+"""A file's kind in its mode; character and block devices."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 """Type into a terminal that somebody else reads."""
 
@@ -59,6 +62,9 @@ class Machine(NamedTuple):
     unshare: int
     socket: int
     ioctl: int
+    mknod: int
+    """0: there is none."""
+    mknodat: int
     x32: bool
     """Whether another set of numbers exists beside it."""
 
@@ -105,6 +111,8 @@ MACHINES = {
         unshare=272,
         socket=41,
         ioctl=16,
+        mknod=133,
+        mknodat=259,
         x32=True,
     ),
     "aarch64": Machine(
@@ -145,6 +153,8 @@ MACHINES = {
         unshare=97,
         socket=198,
         ioctl=29,
+        mknod=0,
+        mknodat=33,
         x32=False,
     ),
 }
@@ -181,6 +191,9 @@ def program(machine: Machine) -> bytes:
     text += _by_flags(machine.clone, _NEW_NAMESPACES)
     text += _by_flags(machine.unshare, _NEW_NAMESPACES | _NEW_TIME)
     text += _by_value(machine.ioctl, _SECOND_ARGUMENT_AT, (_TIOCSTI, _TIOCLINUX), errno.EPERM, listed=False)
+    if machine.mknod:
+        text += _by_kind(machine.mknod, _SECOND_ARGUMENT_AT)
+    text += _by_kind(machine.mknodat, _THIRD_ARGUMENT_AT)
     text += _by_value(machine.socket, _FIRST_ARGUMENT_AT, _FAMILIES, errno.EAFNOSUPPORT, listed=True)
     return b"".join([*text, _step(_RETURN, _ALLOW)])
 
@@ -188,6 +201,14 @@ def program(machine: Machine) -> bytes:
 def _by_flags(number: int, flags: int) -> List[bytes]:
     """Refuse the call if its first argument has one of the flags."""
     body = [_step(_LOAD, _FIRST_ARGUMENT_AT), _step(_JUMP_ANY_BIT, flags, no=1), _refuse(errno.EPERM)]
+    return _if_call(number, body)
+
+
+def _by_kind(number: int, at: int) -> List[bytes]:
+    """Refuse to make devices: gVisor lets a process without any capability."""
+    body = [_step(_LOAD, at), _step(_AND, _FILE_KIND)]
+    for kind in _DEVICES:
+        body += [_step(_JUMP_EQUAL, kind, no=1), _refuse(errno.EPERM)]
     return _if_call(number, body)
 
 
