@@ -101,6 +101,16 @@ def peer_pid(sock: socket.socket, wait_s: float) -> Optional[int]:
     return None
 
 
+def ended(sock: socket.socket) -> bool:
+    """Whether the other side is gone, without waiting and without taking what it said."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 _SO_PASSCRED = 16
 _SCM_CREDENTIALS = 2
 

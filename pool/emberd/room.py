@@ -109,7 +109,7 @@ class Room:
             sock, self._shim = self._shim, None
         if sock is not None:
             pid = channel.peer_pid(sock, SHIM_START_S)
-            if pid is not None:
+            if pid is not None and not channel.ended(sock):
                 return Shim(sock, pid)
             sock.close()  # a job killed it
         sock = self._ask_for_shim()

@@ -24,7 +24,7 @@ LIMITS = {"memory_mb": 200, "pids": 64, "open_files": 256, "file_mb": 64, "time_
 EVERYTHING = r"""
 cd /
 find / -maxdepth 1 -printf '%p %y %m %l\n' | sort
-{ for place in dev dev/shm etc home run tmp var work; do find /$place -xdev -printf '%p %y %m %l\n'; done; } 2>/dev/null | sort
+for place in dev dev/shm etc home run tmp var work; do find /$place -xdev -printf '%p %y %m %l\n'; done 2>&1 | sort
 cat /proc/sysvipc/* 2>/dev/null | grep -v key
 for kind in tcp tcp6 udp udp6; do tail -n +2 /proc/net/$kind 2>/dev/null; done
 cut -d' ' -f5 /proc/self/mountinfo | sort; env | sort; ulimit -n -u -f -c; umask
