@@ -5,6 +5,7 @@ A stream socket rather than packets, since an environment may be larger than a p
 
 import array
 import json
+import select
 import socket
 import struct
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -103,12 +104,9 @@ def peer_pid(sock: socket.socket, wait_s: float) -> Optional[int]:
 
 def ended(sock: socket.socket) -> bool:
     """Whether the other side is gone, without waiting and without taking what it said."""
-    try:
-        return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 _SO_PASSCRED = 16

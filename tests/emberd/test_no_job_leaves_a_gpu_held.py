@@ -48,16 +48,15 @@ async def test_quiet_devices_are_attested(pod: EmberdProcess, emberd_client: Emb
     assert attestation.holds and attestation.checks["vram"]
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        {"GPU_a": (DRIVERS_OWN + GIB, [77]), "GPU_b": (0, [])},
-        {"GPU_a": (DRIVERS_OWN, [77]), "GPU_b": (115 * GIB, [4242])},
-        {"GPU_a": (DRIVERS_OWN, [77, 4242]), "GPU_b": (0, [])},
-        {"GPU_a": (DRIVERS_OWN, [77])},
-    ],
-    ids=["leak", "process_that_outlived_its_parent", "foreign_holder", "device_that_is_gone"],
-)
+HELD: dict[str, dict[str, tuple[int, list[int]]]] = {
+    "leak": {"GPU_a": (DRIVERS_OWN + GIB, [77]), "GPU_b": (0, [])},
+    "process_that_outlived_its_parent": {"GPU_a": (DRIVERS_OWN, [77]), "GPU_b": (115 * GIB, [4242])},
+    "foreign_holder": {"GPU_a": (DRIVERS_OWN, [77, 4242]), "GPU_b": (0, [])},
+    "device_that_is_gone": {"GPU_a": (DRIVERS_OWN, [77])},
+}
+
+
+@pytest.mark.parametrize("after", HELD.values(), ids=HELD)
 async def test_a_device_that_is_still_held_drains_the_pod(
     pod: EmberdProcess, nvml: FakeNvml, emberd_client: EmberdClient, after: dict[str, tuple[int, list[int]]]
 ) -> None:
