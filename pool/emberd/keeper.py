@@ -55,10 +55,10 @@ class Keeper:
         """Make the first room. Raises RoomError."""
         self._scratch.wipe()
         self.current = self._new()
-        self.current.make_shim_ready()
 
     def prepare_spare(self) -> None:
-        """Make the next room behind; in plain mode there is none, since all share one place."""
+        """Make the next command's shim and the next room behind; in plain mode no room, since all share one place."""
+        self._behind.put(self._make_shim)
         if self._mode == "namespaces":
             self._behind.put(self._make_spare)
 
@@ -83,7 +83,6 @@ class Keeper:
             checks = self._attestor.checks(self._ended, room)
             if all(checks.values()):
                 self.current = room
-                self._behind.put(room.make_shim_ready)
             else:
                 room.end()
                 self._used = room
@@ -136,6 +135,11 @@ class Keeper:
         with self._lock:
             if self._spare is None:
                 self._spare = self._new()
+
+    def _make_shim(self) -> None:
+        room = self.current
+        if room is not None:
+            room.make_shim_ready()
 
     def _work_behind(self) -> None:
         while True:
