@@ -98,7 +98,7 @@ class Calls:
             room = self._room()
             env = {**room.env, **self._config.env, **room.shape.root.env, **self._bound}
             try:
-                execution = self._shells.start(body, env, room)
+                execution = self._shells.start(body, env, room, self._gpus)
             except RoomError as error:
                 raise self._lost(error) from error
         self._watchdog.wake()

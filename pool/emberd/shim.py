@@ -97,8 +97,14 @@ def _spawn(message: Dict[str, Any], streams: List[int], extra: List[int]) -> int
 def _arguments(message: Dict[str, Any]) -> "Tuple[List[bytes], Dict[bytes, bytes]]":
     argv = [channel.encoded(part) for part in message["argv"]]
     return argv, {channel.encoded(name): channel.encoded(value) for name, value in message["env"].items()}
-        if message.get("stdin_path"):
-            os.dup2(_regular(message["stdin_path"]), stdin)
+
+
+def _regular(path: str) -> int:
+    """A file to be read as stdin, opened as the job would. A FIFO or a device could block for ever."""
+    fd = os.open(channel.encoded(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise OSError(errno.EINVAL, "stdin_path: no regular file", channel.encoded(path))
+    return fd
 
 
 class _Watch:

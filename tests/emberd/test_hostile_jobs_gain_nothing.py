@@ -28,7 +28,7 @@ for place in dev dev/shm etc home run tmp var work; do find /$place -xdev -print
 cat /proc/sysvipc/* 2>/dev/null | grep -v key
 for kind in tcp tcp6 udp udp6; do tail -n +2 /proc/net/$kind 2>/dev/null; done
 cut -d' ' -f5 /proc/self/mountinfo | sort; env | sort; ulimit -n -u -f -c; umask
-for process in /proc/[0-9]*; do tr '\0' ' ' < $process/cmdline; echo; done 2>/dev/null |
+for process in /proc/[0-9]*; do tr '\0\n' '  ' < $process/cmdline; echo; done 2>/dev/null |
     grep -v -e main.py -e '^/bin/sh' -e '^tr '
 """
 """What a job can see of its pod: files and modes, shared memory, sockets, mounts, environment, limits, processes."""
