@@ -7,6 +7,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, ApplicationEr
 
 from emberpool.pool.model.errors import (
     CommandFailed,
+    CommandFilledDisk,
     CommandOutOfMemory,
     CommandTimedOut,
     EmberpoolError,
@@ -37,6 +38,7 @@ _ARGUMENTS: dict[type[EmberpoolError], tuple[str, ...]] = {
     PodRefused: ("word", "detail", "sent"),
     CommandFailed: ("outcome", "exit_code", "signal", "tail"),
     CommandTimedOut: ("time_limit_s", "tail"),
+    CommandFilledDisk: ("tail",),
     CommandOutOfMemory: ("tail",),
     ShellOver: ("shell_id", "exit_code"),
     PortUnreachable: ("port", "detail"),

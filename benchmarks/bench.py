@@ -1,6 +1,6 @@
 """Runs the measurements on an embedded stack of this machine, and prints what came of them.
 
-python benchmarks/bench.py [warm_call] [index] [index_scale] [index_load] [recycle] [--quick] [--json FILE]
+python benchmarks/bench.py [warm_call] [index] [index_scale] [index_load] [recycle] [exec] [--quick] [--json FILE]
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH leaves it out
 
+import exec_time  # noqa: E402
 import index_load  # noqa: E402
 import index_rates  # noqa: E402
 import index_scale  # noqa: E402
@@ -28,7 +29,7 @@ from emberpool.pool.model.profile import Profile  # noqa: E402
 from emberpool.worker.cli.output import console  # noqa: E402
 from emberpool.worker.stack.embedded import EmbeddedStack, StackOptions  # noqa: E402
 
-NAMES = (warm_call.NAME, index_rates.NAME, index_scale.NAME, index_load.NAME, recycle_time.NAME)
+NAMES = (warm_call.NAME, index_rates.NAME, index_scale.NAME, index_load.NAME, recycle_time.NAME, exec_time.NAME)
 PROFILE = Profile(name="bench", min_warm=1, max_pods=2)
 
 
@@ -43,6 +44,8 @@ async def measure(name: str, folder: Path, quick: bool) -> Measured:
             return await index_scale.measure(stack.settings.redis_url, 300 if quick else 1500)
         if name == index_load.NAME:
             return await index_load.measure(stack.settings.redis_url, 1 if quick else 5)
+        if name == exec_time.NAME:
+            return await exec_time.measure(stack.settings, 50 if quick else 300, 10 if quick else 100)
         return await recycle_time.measure(stack.settings, 3 if quick else 15)
 
 

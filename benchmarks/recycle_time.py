@@ -45,7 +45,7 @@ async def measure(settings: Settings, rounds: int) -> Measured:
         name = pool.pod_name(uuid.uuid4().hex)
         await pool.provider.create(name, pool.profile.base_image)
         stack.push_async_callback(pool.provider.delete, name)
-        pod = await _ready(pool, name)
+        pod = await wait_ready(pool, name)
         for number in range(rounds):
             for index, (job, command) in enumerate(JOBS.items()):
                 epoch = 1 + 4 * (2 * number + index)
@@ -53,7 +53,8 @@ async def measure(settings: Settings, rounds: int) -> Measured:
     return report(times)
 
 
-async def _ready(pool: Pool, name: PodName) -> PodAddress:
+async def wait_ready(pool: Pool, name: PodName) -> PodAddress:
+    """The pod's address once it serves. Raises RuntimeError if it does not."""
     facts = await pool.provider.wait_ready(name, 60)
     if facts.phase is not Phase.READY:
         raise RuntimeError(f"the pod did not start: {facts.reason}")

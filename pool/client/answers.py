@@ -61,6 +61,8 @@ class EmberdState(Frozen):
     """Name of the image that jobs see, if the pod was told one."""
     standby: bool = False
     """Whether it holds a tiny share only, and serves nobody until it is promoted."""
+    unfiltered: str = ""
+    """Why no filter of system calls is on jobs; empty if one is."""
 
 
 def command_result(answer: dict[str, Any], time_limit_s: float) -> CommandResult:

@@ -4,14 +4,15 @@ import os
 from typing import Dict, List, Set
 
 from emberpool.pool.emberd import sockets, tree
+from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.emberd.room import Room, Scratch
 
 
 class Attestor:
     """Compares the pod after a reset with how it was before the first job."""
 
-    def __init__(self, mode: str, zygote_pid: int, scratch: Scratch) -> None:
-        self._mode, self._zygote, self._scratch = mode, zygote_pid, scratch
+    def __init__(self, mode: str, zygote_pid: int, scratch: Scratch, gpus: Gpus) -> None:
+        self._mode, self._zygote, self._scratch, self._gpus = mode, zygote_pid, scratch, gpus
         self._before: Set[sockets.Waiting] = set()
 
     def take_baseline(self) -> None:
@@ -26,6 +27,8 @@ class Attestor:
             "processes": old_ended and not self._strangers(new),
             "scratch": not inside["files"] and not self._scratch.leftovers(new),
         }
+        if self._gpus.uuids:
+            found["vram"] = self._gpus.released()
         if self._mode == "namespaces":
             own_ipc = os.stat("/proc/self/ns/ipc").st_ino
             found["listeners"] = not set(sockets.waiting()) - self._before

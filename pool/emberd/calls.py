@@ -9,6 +9,7 @@ from emberpool.pool.emberd import exec_request, filecalls, steering
 from emberpool.pool.emberd.config import Config
 from emberpool.pool.emberd.execution import Execution, Request
 from emberpool.pool.emberd.executions import Executions
+from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.emberd.keeper import Keeper
 from emberpool.pool.emberd.layers import Layers
 from emberpool.pool.emberd.ledger import Ledger
@@ -34,14 +35,19 @@ class Answer(NamedTuple):
 class Calls:
     """What each call does. Every method may be called from any thread."""
 
-    def __init__(self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper, layers: Layers) -> None:
+    def __init__(
+        self, config: Config, signer: Signer, ledger: Ledger, keeper: Keeper, layers: Layers, gpus: Gpus
+    ) -> None:
+        self._gpus = gpus
         self._config, self._signer, self._ledger, self._keeper = config, signer, ledger, keeper
         self.layers = layers
         self._spills = SpillFolder(keeper.trash, config.room.limits.file_mb * 1024 * 1024)
         self.executions = Executions(self._spills)
         self._shells = Shells(self.executions)
         self.ports = Ports()
-        self._watchdog = Watchdog(self.executions, keeper.shape.memory_mb)
+        self._watchdog = Watchdog(
+            self.executions, keeper.shape.memory_mb, config.room.limits.disk_mb, keeper.written_folders
+        )
         self._shaping = Shaping(config, ledger, keeper, self._watchdog)
         self._bound: Dict[str, str] = {}
         self._attestation: Optional[Dict[str, Any]] = None
@@ -65,7 +71,9 @@ class Calls:
         about = {"version": 1, "pod": self._config.pod, "uid": self._config.uid, "boot_id": self._signer.boot_id}
         mode = self._config.room.mode
         shape = {"image": self._shaping.image, "standby": self._shaping.standby}
-        return json_answer(dict(about, **view._asdict(), **shape, room_mode=mode, attestation=self._attestation))
+        return json_answer(
+            dict(about, **view._asdict(), **shape, room_mode=mode, attestation=self._attestation, **self._keeper.about)
+        )
 
     def start(self, claim: Claim, body: Dict[str, Any]) -> Answer:
         """POST /v1/exec."""
@@ -75,6 +83,7 @@ class Calls:
             room = self._room()
             env = {**self._config.env, **room.shape.root.env, **self._bound}
             request = exec_request.parse(body, {**room.env, **env}, room.work, self._config.room.limits.time_limit_s)
+            request.env.update(self._gpus.visible(request.env))  # last: nothing that a job binds or asks widens it
             try:
                 execution = self.executions.start_or_join(request, lambda wanted: Execution(wanted, room, self._spills))
             except RoomError as error:
@@ -89,7 +98,7 @@ class Calls:
             room = self._room()
             env = {**room.env, **self._config.env, **room.shape.root.env, **self._bound}
             try:
-                execution = self._shells.start(body, env, room)
+                execution = self._shells.start(body, env, room, self._gpus)
             except RoomError as error:
                 raise self._lost(error) from error
         self._watchdog.wake()

@@ -5,6 +5,7 @@ A stream socket rather than packets, since an environment may be larger than a p
 
 import array
 import json
+import select
 import socket
 import struct
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -99,6 +100,13 @@ def peer_pid(sock: socket.socket, wait_s: float) -> Optional[int]:
         if part and level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS:
             return int(struct.unpack("iII", payload[:12])[0])
     return None
+
+
+def ended(sock: socket.socket) -> bool:
+    """Whether the other side is gone, without waiting and without taking what it said."""
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 _SO_PASSCRED = 16

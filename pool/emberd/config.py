@@ -3,6 +3,7 @@
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from emberpool.pool.emberd import gpu
 from emberpool.pool.emberd.shape import as_list, as_object
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -20,6 +21,7 @@ class Limits(NamedTuple):
     open_files: int
     file_mb: int
     time_limit_s: float
+    disk_mb: int
 
 
 class RoomSpec(NamedTuple):
@@ -71,6 +73,10 @@ class Config(NamedTuple):
     """Images that a swap may pick, by name."""
     standby_mb: int
     """Memory limit until the pod is promoted; 0: it has its full share from the start."""
+    gpus: List[str]
+    """UUIDs of the devices that jobs may use."""
+    nvml: str
+    """The library that devices are asked through."""
 
     def first_shape(self) -> Shape:
         """Of the first room."""
@@ -112,6 +118,8 @@ def parse(text: bytes) -> Config:
         image=str(room.get("image") or ""),
         images=_images(as_object(room.get("images")) or {}),
         standby_mb=_standby(data.get("standby")),
+        gpus=_gpus(as_object(data.get("gpus")) or {}),
+        nvml=str((as_object(data.get("gpus")) or {}).get("library") or gpu.LIBRARY),
     )
 
 
@@ -139,6 +147,13 @@ def _images(data: Dict[str, Any]) -> Dict[str, Image]:
         binds, overlay = _root(f"room.images.{name}", about.get("root"))
         images[name] = Image(binds, overlay, _checked_env(f"room.images.{name}", as_object(about.get("env")) or {}))
     return images
+
+
+def _gpus(data: Dict[str, Any]) -> List[str]:
+    uuids = [str(uuid) for uuid in as_list(data.get("uuids")) or []]
+    if not all(uuid.isascii() and uuid and "," not in uuid for uuid in uuids):
+        raise BadConfig("gpus.uuids: must be a list of device UUIDs")
+    return uuids
 
 
 def _standby(data: Any) -> int:
@@ -173,6 +188,7 @@ def _limits(data: Dict[str, Any]) -> Limits:
             open_files=int(data.get("open_files", 1024)),
             file_mb=int(data.get("file_mb", 1024)),
             time_limit_s=float(data.get("time_limit_s", 3600)),
+            disk_mb=int(data.get("disk_mb", 10240)),
         )
     except (TypeError, ValueError) as error:
         raise BadConfig(f"limits: {error}") from error

@@ -14,6 +14,7 @@ from emberpool.pool.emberd import guard, kernel
 from emberpool.pool.emberd.attest import Attestor
 from emberpool.pool.emberd.calls import Calls, run_warm_up
 from emberpool.pool.emberd.config import BadConfig, Config, parse
+from emberpool.pool.emberd.gpu import GpuError, Gpus
 from emberpool.pool.emberd.keeper import Keeper
 from emberpool.pool.emberd.layers import Layers
 from emberpool.pool.emberd.ledger import Ledger
@@ -64,7 +65,7 @@ def _start(zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str]":
         return _serve(config, zygote_socket, zygote_pid)
     except BadConfig as error:
         raise _NotReady(EXIT_REFUSED, str(error)) from error
-    except (RoomError, OSError, ValueError) as error:
+    except (RoomError, GpuError, OSError, ValueError) as error:
         raise _NotReady(EXIT_BROKEN, str(error)) from error
 
 
@@ -74,7 +75,8 @@ def _serve(config: Config, zygote_socket: socket.socket, zygote_pid: int) -> "tu
     signer = Signer(config.key, secrets.token_hex(16))
     ledger = Ledger(config.state_dir)
     scratch = Scratch(config.room, link)
-    attestor = Attestor(config.room.mode, zygote_pid, scratch)
+    gpus = Gpus(config.gpus, config.nvml)
+    attestor = Attestor(config.room.mode, zygote_pid, scratch, gpus)
     keeper = Keeper(link, scratch, attestor, config.room.mode, config.first_shape())
     layers = Layers(config.room.scratch, config.room.mode)  # before the first room, which shows them
     keeper.open_first()
@@ -82,7 +84,7 @@ def _serve(config: Config, zygote_socket: socket.socket, zygote_pid: int) -> "tu
         reason = run_warm_up(config, keeper.current)
         if reason is not None:
             raise _NotReady(EXIT_WARM_UP, reason)
-    calls = Calls(config, signer, ledger, keeper, layers)
+    calls = Calls(config, signer, ledger, keeper, layers, gpus)
     server, listen = make_server(config.listen, signer, calls)
     attestor.take_baseline()
     calls.ports.take_baseline()

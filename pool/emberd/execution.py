@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import socket
 import threading
 import time
 from typing import Any, Dict, Iterator, NamedTuple, Optional
@@ -12,11 +13,11 @@ from emberpool.pool.emberd.capture import Capture
 from emberpool.pool.emberd.ends import Loop
 from emberpool.pool.emberd.feed import Input
 from emberpool.pool.emberd.refusal import Refused
-from emberpool.pool.emberd.room import Room
+from emberpool.pool.emberd.room import Room, RoomError
 from emberpool.pool.emberd.spill import Spill, SpillFolder
 
-START_S = 15.0
-"""Longest wait for a shim to say its first word; it says it before it does anything."""
+RESTOCK_S = 0.005
+"""A command that has run for so long has started."""
 DRAIN_S = 0.1
 """How long output is still read after the foreground ended while others hold the pipe."""
 AFTER_KILL_S = 3.0
@@ -55,7 +56,8 @@ class Execution:
     def __init__(self, request: Request, room: Room, spills: Optional[SpillFolder] = None) -> None:
         """Raises RoomError if the room is gone."""
         self._begin(request, spills)
-        self._open(room)
+        self._room, self._restocked = room, False
+        self._open()
         threading.Thread(target=self._look_after, name="execution", daemon=True).start()
 
     def _begin(self, request: Request, spills: Optional[SpillFolder] = None) -> None:
@@ -76,6 +78,7 @@ class Execution:
         self._forgotten = False
         self._input = Input(request.stdin, request.stdin_open, request.tty is not None)
         self._stdin = self._stdout = self._stderr = -1
+        self._sock: Optional[socket.socket] = None
 
     def wait(self, wait_s: float) -> Optional[Dict[str, Any]]:
         """The result as soon as there is one; None if there is none after `wait_s` seconds."""
@@ -135,8 +138,7 @@ class Execution:
     def tell(self, message: channel.Message) -> bool:
         """Have the shim do something to the command; False if the foreground has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._result is not None or self.pid is not None, START_S)
-            if self._result is not None or self.pid is None:
+            if self._result is not None or self.pid is None or self._sock is None:
                 return False
             try:
                 channel.send(self._sock, message)
@@ -205,20 +207,20 @@ class Execution:
         for spill in spills:
             spill.close()
 
-    def _open(self, room: Room) -> None:
+    def _open(self) -> None:
         child_in, child_out, child_err = self._terminal() if self.request.tty is not None else self._pipes()
-        self._sock, child_status = channel.pair()
-        channel.allow_peer_pid(self._sock)
         message: Dict[str, Any] = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
         message["tty"] = self.request.tty is not None
         message["stdin_path"] = self.request.stdin_path
         try:
-            room.run(message, [child_in, child_out, child_err, child_status.fileno(), *self.request.extra])
+            shim = self._room.take_shim()
+            shim.run(message, [child_in, child_out, child_err, *self.request.extra])
+            self._sock, self.pid, self._began = shim.sock, shim.pid, shim.pid is not None
+            self._sock.settimeout(None)
         except Exception:
             self._close_all()
             raise
         finally:
-            child_status.close()
             for fd in {child_in, child_out, child_err}:
                 os.close(fd)
 
@@ -238,10 +240,11 @@ class Execution:
 
     def _look_after(self) -> None:
         try:
-            self._learn_pid()
+            assert self._sock is not None
             loop = Loop(self._stdin, self._input, self._stdout, self._stderr, self._sock)
             self._until_end(loop)
             self._publish()
+            self._restock()
             self._input.close()
             loop.end_input()
             while loop.open_count:  # survivors may write on: never let them block on a full pipe
@@ -252,21 +255,14 @@ class Execution:
             self._close_all()
             self._publish()
 
-    def _learn_pid(self) -> None:
-        pid = channel.peer_pid(self._sock, START_S)
-        self._sock.settimeout(None)
-        with self._changed:
-            self.pid, self._began = pid, pid is not None
-            self._changed.notify_all()
-            killed = self._reason is not None
-        if killed:
-            self.kill("cancelled")
-
     def _until_end(self, loop: Loop) -> None:
         deadline, killed = self.started + self.request.time_limit_s, False
         while self._status is None and loop.tree_lives:
             left = deadline - time.monotonic()
-            if left > 0 or self.request.unlimited:
+            if not self._restocked and left > RESTOCK_S:
+                if not self._step(loop, RESTOCK_S):
+                    self._restock()
+            elif left > 0 or self.request.unlimited:
                 self._step(loop, None if self.request.unlimited else left)
             elif killed:
                 break  # it does not die: a result without a wait status is better than none
@@ -274,6 +270,15 @@ class Execution:
                 self.kill("timed_out")
                 deadline, killed = time.monotonic() + AFTER_KILL_S, True
         self._drain(loop)
+
+    def _restock(self) -> None:
+        """Have the next command's shim made, but not while this one's start needs the processor."""
+        if not self._restocked:
+            self._restocked = True
+            try:
+                self._room.make_shim_ready()
+            except RoomError:
+                return  # the room is gone, and with it the lease
 
     def _drain(self, loop: Loop) -> None:
         """Read what is left. A killed tree is awaited to its last process; survivors of an end by itself are not."""
@@ -321,6 +326,7 @@ class Execution:
 
     def _take_status(self, loop: Loop) -> None:
         try:
+            assert self._sock is not None
             message = channel.receive(self._sock)[0]
             self._status, self._left = message["status"], message["left"]
         except channel.Closed:
@@ -376,7 +382,8 @@ class Execution:
         return "signaled", None, int(signal.SIGKILL)
 
     def _close_all(self) -> None:
-        self._sock.close()
+        if self._sock is not None:
+            self._sock.close()
         self._input.close()
         with self._changed:
             for name in ("_stdin", "_stdout", "_stderr"):

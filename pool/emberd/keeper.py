@@ -1,10 +1,11 @@
 """Keeps the room that jobs run in, and a next one ready, so that a reset does not wait for a room to be made."""
 
+import os
 import queue
 import threading
 import time
 from functools import partial
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from emberpool.pool.emberd.attest import Attestor
 from emberpool.pool.emberd.config import Shape
@@ -25,6 +26,7 @@ class Keeper:
         self._used: Optional[Room] = None
         """Ended, its folder not yet set aside."""
         self._ended = True
+        self._unfiltered = ""
         self._spare: Optional[Room] = None
         self._lock = threading.Lock()
         self._behind: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -35,13 +37,28 @@ class Keeper:
         """A folder of emberd's own beside those of rooms."""
         return self._scratch.trash
 
+    @property
+    def about(self) -> Dict[str, Any]:
+        """What `GET /v1/state` tells of the rooms."""
+        return {"unfiltered": self._unfiltered}
+
+    def written_folders(self) -> List[str]:
+        """Where the jobs of the current room write; empty if there is none."""
+        room = self.current
+        if room is None:
+            return []
+        if self._mode == "plain":
+            return [room.work, room.env["HOME"], room.env["TMPDIR"]]
+        return [os.path.join(room.folder, "upper")]
+
     def open_first(self) -> None:
         """Make the first room. Raises RoomError."""
         self._scratch.wipe()
         self.current = self._new()
 
     def prepare_spare(self) -> None:
-        """Make the next room behind; in plain mode there is none, since all share one place."""
+        """Make the next command's shim and the next room behind; in plain mode no room, since all share one place."""
+        self._behind.put(self._make_shim)
         if self._mode == "namespaces":
             self._behind.put(self._make_spare)
 
@@ -110,12 +127,19 @@ class Keeper:
         return aside
 
     def _new(self) -> Room:
-        return Room(self._link, self._scratch.fresh(), self.shape)
+        room = Room(self._link, self._scratch.fresh(), self.shape)
+        self._unfiltered = room.unfiltered
+        return room
 
     def _make_spare(self) -> None:
         with self._lock:
             if self._spare is None:
                 self._spare = self._new()
+
+    def _make_shim(self) -> None:
+        room = self.current
+        if room is not None:
+            room.make_shim_ready()
 
     def _work_behind(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import signal
 from typing import Optional
 
 CLONE_NEWNS = 0x00020000
@@ -24,6 +25,8 @@ MNT_DETACH = 0x2
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -32,6 +35,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 CAP_SYS_ADMIN = 21
 _CAPABILITY_VERSION_3 = 0x20080522
+_CLONE = {"x86_64": 56, "aarch64": 220}
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -53,9 +57,19 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(flags), "unshare")
 
 
-def setns(fd: int, kind: int) -> None:
-    """Enter the namespace that `fd` names."""
-    _check(_libc.setns(fd, kind), "setns")
+def fork_into(flags: int) -> int:
+    """Fork a child into new namespaces; 0 in the child. Only for a process without threads.
+
+    `unshare` would move the children to come too, and not every kernel (gVisor's) lets a process move back. The
+    interpreter's own care after a fork is about threads, of which there are none.
+    """
+    number = _CLONE.get(platform.machine())
+    if number is None:
+        raise OSError(f"clone: unknown machine {platform.machine()}")
+    none = ctypes.c_ulong(0)
+    pid = _libc.syscall(ctypes.c_long(number), ctypes.c_ulong(flags | signal.SIGCHLD), none, none, none, none)
+    _check(min(pid, 0), "clone")
+    return int(pid)
 
 
 def mount(source: Optional[str], target: str, kind: Optional[str], flags: int = 0, data: Optional[str] = None) -> None:
@@ -92,6 +106,18 @@ def set_subreaper() -> None:
 def die_with_parent(signal_number: int) -> None:
     """Get this signal when the parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal_number, "prctl pdeathsig")
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+
+def set_seccomp_filter(program: bytes) -> None:
+    """Put a filter of 8-byte instructions on this process and its descendants, for good."""
+    about = _FilterProgram(len(program) // 8, program)
+    zero = ctypes.c_ulong(0)
+    mode = ctypes.c_ulong(_SECCOMP_MODE_FILTER)
+    _check(_libc.prctl(_PR_SET_SECCOMP, mode, ctypes.byref(about), zero, zero), "prctl seccomp")
 
 
 def drop_privileges() -> None:

@@ -10,7 +10,7 @@ import signal
 import socket
 from typing import Any, Dict, List, Optional, Set
 
-from emberpool.pool.emberd import channel, kernel, roomfiles, roomroot, shim, tree, wakeup
+from emberpool.pool.emberd import channel, kernel, roomfiles, roomroot, seccomp, shim, tree, wakeup
 from emberpool.pool.emberd.config import RoomSpec
 
 OWN_TASKS = 64
@@ -30,8 +30,9 @@ def serve(sock: socket.socket, folder: str, spec: RoomSpec) -> None:
             home = roomroot.Home("/work", "/home/job", "/tmp")
         else:
             home = roomroot.plain(folder)
-        facts = {"ipc": _namespace("ipc"), "work": home.work, "home": home.home, "tmp": home.tmp}
+        facts: Dict[str, Any] = {"ipc": _namespace("ipc"), "work": home.work, "home": home.home, "tmp": home.tmp}
         kernel.drop_privileges()
+        facts["unfiltered"] = seccomp.install() or ""
         os.umask(0o022)
         os.chdir(home.work)
     except OSError as error:
@@ -88,8 +89,8 @@ class _Init:
         try:
             wakeup.forget()
             self._sock.close()
-            if message["do"] == "run":
-                shim.run(message, fds, self._spec.limits, self._other_tasks)
+            if message["do"] == "shim":
+                shim.stand_by(socket.socket(fileno=fds[0]), self._spec.limits, self._other_tasks)
             else:
                 roomfiles.serve(socket.socket(fileno=fds[0]), message, self._spec.limits)
         finally:

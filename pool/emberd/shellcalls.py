@@ -6,6 +6,7 @@ from typing import Any, Dict
 from emberpool.pool.emberd import exec_request
 from emberpool.pool.emberd.execution import Execution, Request
 from emberpool.pool.emberd.executions import Executions
+from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.emberd.refusal import Refused
 from emberpool.pool.emberd.room import Room
 from emberpool.pool.emberd.shell import LOOP, Shell, ShellCommand
@@ -21,7 +22,7 @@ class Shells:
         self._lock = threading.Lock()
         self._by_id: Dict[str, Shell] = {}
 
-    def start(self, body: Dict[str, Any], env: Dict[str, str], room: Room) -> Execution:
+    def start(self, body: Dict[str, Any], env: Dict[str, str], room: Room, gpus: Gpus) -> Execution:
         """Start a shell, or find the one of this id. The caller must hold the ledger's lock. Raises RoomError."""
         name = exec_request.checked_id(body)
         program = exec_request.checked_text("shell", body.get("shell") or "/bin/sh")
@@ -32,6 +33,7 @@ class Shells:
             "cwd": body.get("cwd"),
         }
         request = exec_request.parse(dict(asked, output_limit=4096), env, room.work, 1.0)._replace(title=program)
+        request.env.update(gpus.visible(request.env))
 
         def begin(wanted: Request) -> Execution:
             shell = Shell(wanted, room)

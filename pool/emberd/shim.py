@@ -1,5 +1,6 @@
 """Runs one command and stays the parent of its whole tree, children that left its session included.
 
+It is forked and made ready before its command is known, so that a command's start waits for no fork.
 It reports the foreground's real wait status the moment it has it, then lives on until its tree is empty; its end
 is how emberd knows that nothing of the execution is left.
 """
@@ -12,7 +13,7 @@ import select
 import signal
 import socket
 import stat
-from typing import Any, Dict, List, NoReturn, Set
+from typing import Any, Dict, List, NoReturn, Set, Tuple
 
 from emberpool.pool.emberd import channel, kernel, terminal, tree, wakeup
 from emberpool.pool.emberd.config import Limits
@@ -24,18 +25,36 @@ _FROM_TERMINAL = [signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU]
 """What a terminal may send to the shim, which shares the command's process group."""
 
 
-def run(message: Dict[str, Any], fds: List[int], limits: Limits, other_tasks: int) -> NoReturn:
-    """`fds`: stdin, stdout, stderr, status. A byte on status tells our PID, messages follow.
+def stand_by(status: socket.socket, limits: Limits, other_tasks: int) -> NoReturn:
+    """A byte on `status` tells our PID; then comes the command, with its files, and we answer there.
 
     `other_tasks`: processes and threads of the same user that are no job's, and so come on top of the limit.
     """
-    stdin, stdout, stderr, status_fd, *extra = fds
-    status = socket.socket(fileno=status_fd)
     os.setsid()
     kernel.set_subreaper()
+    _limit(limits, other_tasks)
+    _rehearse()
     status.sendall(b"!")
     try:
-        _limit(limits, other_tasks)
+        message, fds = channel.receive(status)
+    except channel.Closed:
+        os._exit(0)  # the room ends
+    _run(message, fds, status)
+
+
+def _rehearse() -> None:
+    """Touch the memory that the start of a command touches: after a fork the first touch of every page copies it."""
+    one, other = channel.pair()
+    with one, other:
+        channel.send(one, {"argv": ["true"], "env": {"PATH": "/"}, "cwd": "/"}, [one.fileno()])
+        message, fds = channel.receive(other)
+        _arguments(message)
+        os.close(fds[0])
+
+
+def _run(message: Dict[str, Any], fds: List[int], status: socket.socket) -> NoReturn:
+    stdin, stdout, stderr, *extra = fds
+    try:
         if message.get("stdin_path"):
             os.dup2(_regular(message["stdin_path"]), stdin)
         foreground = _spawn(message, [stdin, stdout, stderr], _moved(extra[:IN_COMMAND]))
@@ -60,8 +79,7 @@ def _spawn(message: Dict[str, Any], streams: List[int], extra: List[int]) -> int
     It searches the PATH of this process, so that of the command is taken on first. With a terminal the session is the
     shim's: when the leader of a session ends, the kernel throws away what nobody has read yet of its terminal.
     """
-    argv = [channel.encoded(part) for part in message["argv"]]
-    env = {channel.encoded(name): channel.encoded(value) for name, value in message["env"].items()}
+    argv, env = _arguments(message)
     os.chdir(channel.encoded(message["cwd"]))
     os.environb[b"PATH"] = env.get(b"PATH", os.fsencode(os.defpath))
     actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(streams)]
@@ -74,6 +92,11 @@ def _spawn(message: Dict[str, Any], streams: List[int], extra: List[int]) -> int
             signal.signal(number, signal.SIG_IGN)
         ignored += _FROM_TERMINAL
     return os.posix_spawnp(argv[0], argv, env, file_actions=actions, setsid=not message.get("tty"), setsigdef=ignored)
+
+
+def _arguments(message: Dict[str, Any]) -> "Tuple[List[bytes], Dict[bytes, bytes]]":
+    argv = [channel.encoded(part) for part in message["argv"]]
+    return argv, {channel.encoded(name): channel.encoded(value) for name, value in message["env"].items()}
 
 
 def _regular(path: str) -> int:

@@ -1,9 +1,13 @@
-"""Holds the jobs of a room together under the pod's memory limit, before the kernel would end the whole pod for it."""
+"""Holds the jobs of a room together under the pod's limits of memory and disk.
+
+Before the kernel would end the whole pod for its memory, and before the disk that pods share is full.
+"""
 
 import threading
-from typing import List
+from typing import Callable, List, Tuple
 
 from emberpool.pool.emberd import tree
+from emberpool.pool.emberd.diskusage import DiskUsage
 from emberpool.pool.emberd.execution import Execution
 from emberpool.pool.emberd.executions import Executions
 
@@ -13,8 +17,10 @@ EVERY_S = 0.05
 class Watchdog:
     """One thread that looks every 50 ms while anything runs."""
 
-    def __init__(self, executions: Executions, memory_mb: int) -> None:
+    def __init__(self, executions: Executions, memory_mb: int, disk_mb: int, written: Callable[[], List[str]]) -> None:
+        """`written`: the folders that jobs write to now; empty while there is no room."""
         self._executions, self._limit = executions, memory_mb * 1024 * 1024
+        self._disk, self._written = DiskUsage(disk_mb * 1024 * 1024), written
         self._busy = threading.Event()
         threading.Thread(target=self._loop, name="watchdog", daemon=True).start()
 
@@ -41,8 +47,20 @@ class Watchdog:
     def _look(self, alive: List[Execution]) -> None:
         processes = tree.table()
         trees = [(execution, tree.descendants([execution.pid or 0], processes)) for execution in alive]
+        self._look_at_disk(trees)
         if sum(tree.resident(pid) for _, pids in trees for pid in pids) <= self._limit:
             return  # the cheap upper bound is enough nearly always
         held = [(sum(tree.private(pid) for pid in pids), execution) for execution, pids in trees]
         if sum(size for size, _ in held) > self._limit:
             max(held, key=lambda item: item[0])[1].kill("oom_killed")
+
+    def _look_at_disk(self, trees: "List[Tuple[Execution, List[int]]]") -> None:
+        """Who filled it cannot be told, since writers come and go: all that runs ends."""
+        folders = self._written()
+        try:
+            full = bool(folders) and self._disk.exceeded(folders, [pid for _, pids in trees for pid in pids])
+        except OSError:
+            return  # the room ended meanwhile
+        if full:
+            for execution, _ in trees:
+                execution.kill("disk_full")

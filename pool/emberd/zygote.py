@@ -7,14 +7,13 @@ below it ever held the key. Everything that rooms need is imported here once.
 import gc
 import os
 import select
-import shutil
 import signal
 import socket
-import stat
 from typing import Any, Dict, NoReturn, Set, Tuple
 
 from emberpool.pool.emberd import channel, kernel, room_init, tree, wakeup
 from emberpool.pool.emberd.config import Limits, RoomSpec
+from emberpool.pool.emberd.removal import remove_tree
 
 
 def fork_off() -> Tuple[socket.socket, int]:
@@ -76,7 +75,6 @@ class _Zygote:
         self._inits: Dict[int, int] = {}
         """Wait status of every init that ended, by PID, until it was asked for; -1 while it runs."""
         self._deleters: Set[int] = set()
-        self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY)
 
     def loop(self) -> None:
         ended = wakeup.on_child_end()
@@ -117,15 +115,7 @@ class _Zygote:
 
     def _make(self, folder: str, fd: int, spec: RoomSpec) -> int:
         """Fork a room's init. With namespaces its PID is 1 in there; the PID returned is ours."""
-        apart = self._spec.mode == "namespaces"
-        if apart:
-            kernel.unshare(kernel.CLONE_NEWPID)
-        pid = -1
-        try:
-            pid = os.fork()
-        finally:
-            if apart and pid != 0:  # only the next child was to be moved, not those after it
-                kernel.setns(self._own_pids, kernel.CLONE_NEWPID)
+        pid = kernel.fork_into(kernel.CLONE_NEWPID) if self._spec.mode == "namespaces" else os.fork()
         if pid == 0:
             self._become_init(folder, fd, spec)
         self._inits[pid] = -1
@@ -185,20 +175,6 @@ class _Zygote:
             wakeup.forget()
             self._sock.close()
             os.nice(19)
-            shutil.rmtree(folder, onerror=_open_up)
+            remove_tree(folder)
         finally:
             os._exit(0)
-
-
-def _open_up(remove: Any, path: str, _error: Any) -> None:
-    """A job may have closed its folders to its own user: open the folder and its parent, then try once more."""
-    try:
-        for folder in (os.path.dirname(path), path):
-            if stat.S_ISDIR(os.lstat(folder).st_mode):
-                os.chmod(folder, 0o700)
-        if remove in (os.unlink, os.rmdir):
-            remove(path)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-    except OSError:
-        pass

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from emberpool.pool.model.errors import CommandFailed, CommandOutOfMemory, CommandTimedOut
+from emberpool.pool.model.errors import CommandFailed, CommandFilledDisk, CommandOutOfMemory, CommandTimedOut
 from emberpool.pool.model.frozen import Bytes, Frozen, Strict
 
 DEFAULT_TIME_LIMIT_S = 60.0
@@ -101,6 +101,8 @@ class Outcome(StrEnum):
     """Its time limit passed and its process tree was killed."""
     OOM_KILLED = "oom_killed"
     """It went over the sandbox's memory limit and was killed."""
+    DISK_FULL = "disk_full"
+    """The sandbox's files went over its disk limit, and all that ran in it was killed."""
     CANCELLED = "cancelled"
     """The caller cancelled it and its process tree was killed."""
 
@@ -152,6 +154,7 @@ class CommandResult(Frozen):
         Raises:
             CommandTimedOut: its time limit passed.
             CommandOutOfMemory: it went over the memory limit.
+            CommandFilledDisk: the sandbox went over its disk limit.
             CommandFailed: any other end but exit status 0.
         """
         if self.ok:
@@ -161,4 +164,6 @@ class CommandResult(Frozen):
             raise CommandTimedOut(self.time_limit_s, tail)
         if self.outcome is Outcome.OOM_KILLED:
             raise CommandOutOfMemory(tail)
+        if self.outcome is Outcome.DISK_FULL:
+            raise CommandFilledDisk(tail)
         raise CommandFailed(self.outcome.value, self.exit_code, self.signal, tail)

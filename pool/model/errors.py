@@ -203,6 +203,16 @@ class ProcessUnknown(EmberpoolError):
         self.process_id = process_id
 
 
+class CommandFilledDisk(CommandFailed):
+    """The sandbox's files went over its disk limit. Raised only by `CommandResult.check`."""
+
+    remedy = "raise limits.disk_mb of the profile, or write less; deleting files in the sandbox makes room again"
+
+    def __init__(self, tail: str) -> None:
+        EmberpoolError.__init__(self, f"the sandbox used more disk than the profile allows: {tail}")
+        self.outcome, self.exit_code, self.signal, self.tail = "disk_full", None, 9, tail
+
+
 class IndexRebuilding(PoolUnavailable):
     """The index has no generation: Redis was lost or is new. Raised by every transition but `claim`; retried."""
 

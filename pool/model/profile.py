@@ -55,6 +55,9 @@ class Limits(Strict):
     """Largest single file, MiB."""
     time_limit_s: float = Field(default=3600.0, gt=0)
     """Ceiling for any command's own time limit; a larger one is clamped."""
+    disk_mb: int = Field(default=10240, ge=1)
+    """Files of all of a sandbox's jobs together, MiB, each counted as 4 KiB at least; beyond it what runs ends as
+    disk_full."""
 
 
 class Profile(Strict):

@@ -42,5 +42,7 @@ def _end(result: CommandResult) -> str:
             return f"killed after its time limit of {result.time_limit_s:g} s"
         case Outcome.OOM_KILLED:
             return "killed: it used more memory than it may"
+        case Outcome.DISK_FULL:
+            return "killed: the sandbox's files take more disk than they may"
         case Outcome.CANCELLED:
             return "cancelled"

@@ -79,7 +79,7 @@ async def test_environment_is_data(lease: Lease) -> None:
 async def test_only_the_rooms_environment_is_inherited(lease: Lease) -> None:
     """Nothing of emberd's own environment reaches a job (openai/openai-agents-python#4617)."""
     names = {line.split("=")[0] for line in (await lease.run("env")).text.splitlines()}
-    assert names <= {"PATH", "LANG", "HOME", "TMPDIR", "EMBER_BASE"}
+    assert names <= {"PATH", "LANG", "HOME", "TMPDIR", "EMBER_BASE", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
 
 
 async def test_bound_environment_holds_for_later_commands(lease: Lease) -> None:

@@ -4,7 +4,13 @@ import pytest
 from pydantic import ValidationError
 
 from emberpool.pool.model.command import Command, CommandResult, Outcome
-from emberpool.pool.model.errors import CommandFailed, CommandOutOfMemory, CommandTimedOut, InvalidInput
+from emberpool.pool.model.errors import (
+    CommandFailed,
+    CommandFilledDisk,
+    CommandOutOfMemory,
+    CommandTimedOut,
+    InvalidInput,
+)
 from emberpool.pool.model.inputs import checked
 
 
@@ -48,6 +54,7 @@ def test_a_result_reads_the_same_twice() -> None:
         (Outcome.SIGNALED, CommandFailed),
         (Outcome.TIMED_OUT, CommandTimedOut),
         (Outcome.OOM_KILLED, CommandOutOfMemory),
+        (Outcome.DISK_FULL, CommandFilledDisk),
     ],
 )
 def test_check_raises_by_outcome(outcome: Outcome, error: type[CommandFailed]) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from emberpool.worker.run import Reach
 
 TIMED_OUT, NOT_RUN, OUT_OF_MEMORY, BY_SIGNAL = 124, 125, 137, 128
-"""Exit codes beside the command's own: time limit (as `timeout` has it), never ran or its end is not known, memory,
-and 128 + N for signal N."""
+"""Exit codes beside the command's own: time limit (as `timeout` has it), never ran or its end is not known, memory
+or disk, and 128 + N for signal N."""
 
 
 SLACK = timedelta(minutes=5)
@@ -134,7 +134,7 @@ def exit_code(result: CommandResult) -> int:
             return result.exit_code or 0
         case Outcome.TIMED_OUT:
             return TIMED_OUT
-        case Outcome.OOM_KILLED:
+        case Outcome.OOM_KILLED | Outcome.DISK_FULL:
             return OUT_OF_MEMORY
         case Outcome.SIGNALED:
             return BY_SIGNAL + (result.signal or 0)
@@ -152,6 +152,8 @@ def _tell(result: CommandResult, workflow_id: str, as_json: bool) -> None:
         print_error(f"the command's time limit of {result.time_limit_s:g} s passed", "raise --time-limit")
     elif result.outcome is Outcome.OOM_KILLED:
         print_error("the command went over its memory limit", "raise the profile's limits.memory_mb")
+    elif result.outcome is Outcome.DISK_FULL:
+        print_error("the sandbox's files went over its disk limit", "raise the profile's limits.disk_mb")
     elif result.outcome is Outcome.SIGNALED:
         print_error(f"signal {result.signal} ended the command")
 

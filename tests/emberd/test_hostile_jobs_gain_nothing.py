@@ -1,0 +1,103 @@
+"""Whatever a job tries, its pod serves on, and the next job of the same caller finds a room as new as the first one.
+
+In pods of every kind that one machine can make; gVisor's want `runsc` on PATH or in RUNSC.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from fixtures.containers import runsc_path
+from fixtures.emberd import EmberdProcess, Lease, Starter, open_lease
+from fixtures.hostile_jobs import JOBS, Job
+
+from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.model.errors import PodRefused
+from emberpool.pool.model.recycle import RecycleTier
+
+needs_runsc = pytest.mark.skipif(
+    runsc_path() is None or os.geteuid() != 0, reason="needs gVisor's runsc (set RUNSC) and root"
+)
+CONTAINERS = ["bubblewrap", "util-linux", pytest.param("gvisor", marks=needs_runsc)]
+LIMITS = {"memory_mb": 200, "pids": 64, "open_files": 256, "file_mb": 64, "time_limit_s": 60, "disk_mb": 80}
+EVERYTHING = r"""
+cd /
+find / -maxdepth 1 -printf '%p %y %m %l\n' | sort
+for place in dev dev/shm etc home run tmp var work; do find /$place -xdev -printf '%p %y %m %l\n'; done 2>&1 | sort
+cat /proc/sysvipc/* 2>/dev/null | grep -v key
+for kind in tcp tcp6 udp udp6; do tail -n +2 /proc/net/$kind 2>/dev/null; done
+cut -d' ' -f5 /proc/self/mountinfo | sort; env | sort; ulimit -n -u -f -c; umask
+for process in /proc/[0-9]*; do tr '\0\n' '  ' < $process/cmdline; echo; done 2>/dev/null |
+    grep -v -e main.py -e '^/bin/sh' -e '^tr '
+"""
+"""What a job can see of its pod: files and modes, shared memory, sockets, mounts, environment, limits, processes."""
+
+
+@pytest.fixture(scope="module", params=CONTAINERS)
+def pod(request: pytest.FixtureRequest, emberds: Starter) -> Iterator[EmberdProcess]:
+    """One pod of each kind for all jobs in turn: they are each other's successors."""
+    started = emberds.start("namespaces", container=str(request.param), limits=LIMITS)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[str, str]:
+    """What the first job of all saw, by kind of pod."""
+    return {}
+
+
+async def look(lease: Lease) -> str:
+    """Run EVERYTHING in the lease."""
+    return (await lease.sh(EVERYTHING)).text
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+async def test_the_next_job_finds_a_new_room(
+    pod: EmberdProcess, emberd_client: EmberdClient, seen: dict[str, str], job: Job
+) -> None:
+    """The job ends as it should, emberd answers, the reset is attested, and nothing that can be seen has changed.
+
+    Among them NVIDIA/NemoClaw#809 (fork bomb, 100,000 threads), google/gvisor#11836 (`kill -9 1`, `kill -9 -1`),
+    omnigent-ai/omnigent#6744 and decocms/studio#7011 (a job that fills the disk).
+    """
+    if pod.container in job.not_in:
+        pytest.skip(f"not in {pod.container}")
+    async with leased(pod, emberd_client) as lease:
+        if pod.container not in seen:
+            seen[pod.container] = await look(lease)
+            assert "/work d" in seen[pod.container]
+        await attack(lease, job)
+        state = await emberd_client.state(pod.address.name, pod.address.endpoint)
+        assert state.boot_id == pod.address.boot_id
+    async with leased(pod, emberd_client) as following:
+        assert await look(following) == seen[pod.container]
+
+
+@asynccontextmanager
+async def leased(pod: EmberdProcess, client: EmberdClient) -> AsyncGenerator[Lease]:
+    """A lease of the pod, and the reset after it, which must be attested."""
+    try:
+        yield open_lease(pod, client)
+    finally:
+        pod.epoch += 1
+        await client.fence(pod.address, pod.epoch)
+        attestation = await client.recycle(pod.address, pod.epoch)
+    assert attestation.holds and attestation.tier is RecycleTier.ROOM, attestation
+
+
+async def attack(lease: Lease, job: Job) -> None:
+    """Run the job; it may take its own room with it, which ends the lease with a typed refusal."""
+    try:
+        if job.shell:
+            result = await lease.sh(job.text, time_limit_s=job.time_limit_s)
+        else:
+            result = await lease.run("python3", "-c", job.text, time_limit_s=job.time_limit_s)
+    except PodRefused as refusal:
+        assert job.ends and refusal.word in ("stale_epoch", "lease_over"), refusal
+        return
+    if job.ends:
+        assert result.outcome in job.ends, result
+    else:
+        assert result.ok and result.text.splitlines()[-1:] == ["held"], (result.outcome, result.text, result.error_text)

@@ -1,0 +1,117 @@
+"""A pod is clean only if its GPUs are as they were before the first job; a job sees those of its pod and no others."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fixtures.emberd import EmberdProcess, Lease, Starter, first_line, open_lease, reset
+from fixtures.nvml import FakeNvml
+
+from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.model.recycle import Attestation
+
+GIB = 1 << 30
+DRIVERS_OWN = 300 << 20
+
+
+@pytest.fixture
+def nvml(emberds: Starter) -> FakeNvml:
+    """A driver with two quiet devices, of which the first has somebody's display on it."""
+    folder = emberds.folder() / "nvml"
+    folder.mkdir()
+    fake = FakeNvml(folder)
+    fake.say(GPU_a=(DRIVERS_OWN, [77]), GPU_b=(0, []))
+    return fake
+
+
+@pytest.fixture
+def pod(emberds: Starter, nvml: FakeNvml) -> Iterator[EmberdProcess]:
+    """A pod with both."""
+    started = emberds.start("plain", gpus={"uuids": ["GPU_a", "GPU_b"], "library": str(nvml.library)})
+    yield started
+    started.stop()
+
+
+async def recycled(pod: EmberdProcess, client: EmberdClient) -> Attestation:
+    """Fence and recycle."""
+    pod.epoch += 1
+    await client.fence(pod.address, pod.epoch)
+    return await client.recycle(pod.address, pod.epoch)
+
+
+async def test_quiet_devices_are_attested(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """What was held before the first job may be held after it."""
+    lease = open_lease(pod, emberd_client)
+    assert (await lease.sh("true")).ok
+    attestation = await recycled(pod, emberd_client)
+    assert attestation.holds and attestation.checks["vram"]
+
+
+HELD: dict[str, dict[str, tuple[int, list[int]]]] = {
+    "leak": {"GPU_a": (DRIVERS_OWN + GIB, [77]), "GPU_b": (0, [])},
+    "process_that_outlived_its_parent": {"GPU_a": (DRIVERS_OWN, [77]), "GPU_b": (115 * GIB, [4242])},
+    "foreign_holder": {"GPU_a": (DRIVERS_OWN, [77, 4242]), "GPU_b": (0, [])},
+    "device_that_is_gone": {"GPU_a": (DRIVERS_OWN, [77])},
+}
+
+
+@pytest.mark.parametrize("after", HELD.values(), ids=HELD)
+async def test_a_device_that_is_still_held_drains_the_pod(
+    pod: EmberdProcess, nvml: FakeNvml, emberd_client: EmberdClient, after: dict[str, tuple[int, list[int]]]
+) -> None:
+    """Exactly the check `vram` fails.
+
+    Seen in NVIDIA-NeMo/RL#3592, ray-project/ray#42861 and NVIDIA/nvidia-container-toolkit#48.
+    """
+    lease = open_lease(pod, emberd_client)
+    assert (await lease.sh("true")).ok
+    nvml.say(**after)
+    attestation = await recycled(pod, emberd_client)
+    assert {name for name, held in attestation.checks.items() if not held} == {"vram"}
+    assert not attestation.holds
+
+
+async def test_a_driver_that_tidies_up_is_awaited(
+    pod: EmberdProcess, nvml: FakeNvml, emberd_client: EmberdClient
+) -> None:
+    """Memory of a killed process that comes back a moment later is no leak."""
+    assert (await open_lease(pod, emberd_client).sh("true")).ok
+    nvml.say(GPU_a=(DRIVERS_OWN + GIB, [77, 5]), GPU_b=(0, []))
+    running = asyncio.ensure_future(recycled(pod, emberd_client))
+    await asyncio.sleep(0)
+    nvml.say(GPU_a=(DRIVERS_OWN, [77]), GPU_b=(0, []))
+    assert (await running).holds
+
+
+def test_devices_that_cannot_be_asked_keep_a_pod_from_serving(emberds: Starter, nvml: FakeNvml) -> None:
+    """Without a baseline nothing could be proved later."""
+    _, _, process = emberds.spawn("plain", gpus={"uuids": ["GPU_c"], "library": str(nvml.library)})
+    said = first_line(process)
+    assert said["ready"] is False and "nvmlDeviceGetHandleByUUID" in said["reason"]
+    assert process.wait(10) == 4
+
+
+ASK = "echo $CUDA_VISIBLE_DEVICES/$NVIDIA_VISIBLE_DEVICES"
+
+
+async def test_a_pod_without_gpus_shows_none(lease: Lease) -> None:
+    """Neither the command nor bind can ask for all (NVIDIA/k8s-device-plugin#87)."""
+    everything: dict[str, str] = {"CUDA_VISIBLE_DEVICES": "0,1", "NVIDIA_VISIBLE_DEVICES": "all"}
+    await lease.client.bind(lease.pod, lease.proof, everything)
+    assert (await lease.sh(ASK)).stdout == b"/void\n"
+    assert (await lease.sh(ASK, env=everything)).stdout == b"/void\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen"),
+    [("", "GPU_a,GPU_b"), ("GPU_b", "GPU_b"), ("GPU_b,GPU_z", "GPU_a,GPU_b"), ("all", "GPU_a,GPU_b")],
+)
+async def test_a_job_may_take_fewer_and_never_others(
+    pod: EmberdProcess, emberd_client: EmberdClient, wanted: str, seen: str
+) -> None:
+    """A rank of a job may pick its device of the pod's."""
+    lease = open_lease(pod, emberd_client)
+    env: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": wanted}
+    assert (await lease.sh(ASK, env=env)).text == f"{seen}/{seen}\n"
+    await reset(lease)
