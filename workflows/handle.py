@@ -104,8 +104,10 @@ class Handle:
         releasing = self._release(retry)
         try:
             release = asyncio.create_task(releasing)
-        except BaseException:
+        except BaseException as error:
             releasing.close()  # a workflow that is being evicted from the cache starts no task: nothing is released
+            if isinstance(error, RuntimeError):
+                return  # a task of it that is thrown away has no event loop any more
             raise
         cancelled: asyncio.CancelledError | None = None
         while not release.done():
