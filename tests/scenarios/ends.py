@@ -1,12 +1,16 @@
 """Workflows whose sandboxes are taken away, or that are ended themselves. Imported inside Temporal's sandbox."""
 
 import asyncio
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
+from temporalio.workflow import ActivityConfig
 
+from emberpool.activities import names
+from emberpool.activities.models import RunInput
 from emberpool.pool.model.claim import Source
-from emberpool.pool.model.command import CommandResult
+from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.errors import EmberpoolError
 from emberpool.pool.model.frozen import Frozen
 from emberpool.workflows.sandbox import Sandbox
@@ -101,4 +105,26 @@ async def _one(sandbox: Sandbox, plan: Plan) -> str:
         return (await sandbox.run(plan.commands[0])).text
 
 
-END_FLOWS = (Bereft, Several)
+@workflow.defn
+class Bare:
+    """Runs commands by every way there is, with no heartbeat time-out named in any of them."""
+
+    @workflow.run
+    async def run(self, plan: Plan) -> None:
+        limit = timedelta(seconds=plan.time_limit_s)
+        first, second, third = plan.commands
+        async with opened(plan) as sandbox, sandbox.current():
+            unset: ActivityConfig = {"heartbeat_timeout": None}
+            call = RunInput(ref=sandbox.ref, command=Command(shell=second, time_limit_s=plan.time_limit_s))
+            await asyncio.gather(
+                sandbox.run(first, time_limit=limit, config=unset),
+                _bare(names.RUN_COMMAND, call, plan.task_queue, limit),
+                _bare(names.SANDBOX_BASH, third, plan.task_queue, limit),
+            )
+
+
+async def _bare(name: str, argument: object, queue: str, limit: timedelta) -> None:
+    await workflow.execute_activity(name, argument, task_queue=queue, start_to_close_timeout=limit)
+
+
+END_FLOWS = (Bereft, Several, Bare)
