@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
+from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
@@ -101,13 +102,13 @@ class Handle:
             self.closed = True
             return
         self.closed = True
+        if not workflow.in_workflow():
+            return  # what is left of an evicted workflow's tasks is thrown away outside of its event loop
         releasing = self._release(retry)
         try:
             release = asyncio.create_task(releasing)
-        except BaseException as error:
+        except BaseException:
             releasing.close()  # a workflow that is being evicted from the cache starts no task: nothing is released
-            if isinstance(error, RuntimeError):
-                return  # a task of it that is thrown away has no event loop any more
             raise
         cancelled: asyncio.CancelledError | None = None
         while not release.done():
