@@ -1,6 +1,7 @@
 """The interceptor that carries the current sandbox from a workflow to its activities, in a header.
 
-Nothing is sent outside `async with sandbox.current():`, so other activities and other workflows look as before.
+Nothing is sent outside `async with sandbox.current():`, so other activities and other workflows look as before. Our own
+activities get a heartbeat time-out where whoever schedules them left it out.
 """
 
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from emberpool.workflows.dispatch import HEARTBEAT_TIMEOUT, RETRY
 from emberpool.workflows.plain import refuse_several
 
 TOOL_NAMES = frozenset({names.SANDBOX_BASH, names.SANDBOX_READ, names.SANDBOX_WRITE})
+OURS = "emberpool."
+"""What the names of our other activities begin with."""
 TOOL_TIMEOUT = timedelta(minutes=5)
 """Of a tool's activity that names no time of its own."""
 
@@ -74,6 +77,9 @@ class _Workflows(WorkflowInboundInterceptor):
 
 class _Outbound(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:
+        if input.heartbeat_timeout is None and (input.activity in TOOL_NAMES or input.activity.startswith(OURS)):
+            # Without one a dead worker is noticed at the activity's end only, and a cancellation waits as long.
+            input.heartbeat_timeout = HEARTBEAT_TIMEOUT
         current = CURRENT.get()
         if current is not None:
             input.headers = to_headers(input.headers, current.ref)
@@ -87,5 +93,4 @@ def _complete(input: StartActivityInput, task_queue: str) -> None:
     input.task_queue = input.task_queue or task_queue
     if input.start_to_close_timeout is None and input.schedule_to_close_timeout is None:
         input.start_to_close_timeout = TOOL_TIMEOUT
-    input.heartbeat_timeout = input.heartbeat_timeout or HEARTBEAT_TIMEOUT
     input.retry_policy = input.retry_policy or RETRY

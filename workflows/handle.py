@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
+from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
@@ -101,6 +102,8 @@ class Handle:
             self.closed = True
             return
         self.closed = True
+        if not workflow.in_workflow():
+            return  # what is left of an evicted workflow's tasks is thrown away outside of its event loop
         releasing = self._release(retry)
         try:
             release = asyncio.create_task(releasing)

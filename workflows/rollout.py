@@ -28,6 +28,7 @@ from emberpool.workflows.meter import count_rollout
 from emberpool.workflows.plain import NOT_GIVEN, Plain, parsed
 from emberpool.workflows.sandbox import Sandbox
 from emberpool.workflows.searchable import make_searchable
+from emberpool.workflows.verdict import carried_over, lay_out
 
 SHOWN_BYTES = 4096
 """Of each stream, what a policy is shown per command: head and tail would be more than it reads."""
@@ -54,20 +55,19 @@ class Rollout:
         Only a cancellation and a wrong input (InvalidInput) end otherwise.
         """
         task = self._input = parsed(RolloutInput, given)
-        sandbox = Sandbox.open(
-            profile=task.profile,
-            caller=task.caller,
-            image=task.image,
-            reuse_key=task.reuse_key,
-            fingerprint=task.binding().fingerprint(),
-            hold=timedelta(seconds=task.hold_s),
-            wait_timeout=timedelta(seconds=task.wait_timeout_s),
-            task_queue=task.task_queue,
-        )
+        sandbox = self._open()
         outcome, reason = RolloutOutcome.INFRA, ""
         try:
             async with sandbox:
-                outcome, reason = await self._episode(sandbox)
+                await self._episode(sandbox)
+                kept = await carried_over(sandbox, task.task.verifier)
+                if not task.task.verifier.fresh:
+                    outcome, reason = await self._verify(sandbox)
+            if task.task.verifier.fresh:
+                async with self._open() as judging:
+                    await judging.bind(files=task.task.files, binding=task.binding())
+                    await lay_out(judging, kept)
+                    outcome, reason = await self._verify(judging)
         except EmberpoolError as error:
             outcome, reason = RolloutOutcome.INFRA, f"{type(error).__name__}: {error}"
         except ActivityError as error:
@@ -87,7 +87,20 @@ class Rollout:
             )
         return result
 
-    async def _episode(self, sandbox: Sandbox) -> tuple[RolloutOutcome, str]:
+    def _open(self) -> Sandbox:
+        task = self._input
+        return Sandbox.open(
+            profile=task.profile,
+            caller=task.caller,
+            image=task.image,
+            reuse_key=task.reuse_key,
+            fingerprint=task.binding().fingerprint(),
+            hold=timedelta(seconds=task.hold_s),
+            wait_timeout=timedelta(seconds=task.wait_timeout_s),
+            task_queue=task.task_queue,
+        )
+
+    async def _episode(self, sandbox: Sandbox) -> None:
         task = self._input.task
         await sandbox.bind(files=task.files, binding=self._input.binding())
         make_searchable(sandbox)
@@ -97,6 +110,9 @@ class Rollout:
             self._show()
             if action.done:
                 break
+
+    async def _verify(self, sandbox: Sandbox) -> tuple[RolloutOutcome, str]:
+        task = self._input.task
         verifier = task.verifier
         if verifier.files:
             await sandbox.bind(files=verifier.files)

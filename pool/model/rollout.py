@@ -64,6 +64,12 @@ class Verifier(Strict):
     """Written after the policy's last step, so that the policy cannot have changed them."""
     expect_stdout: str | None = None
     """A line that stdout must hold too: exit status 0 alone can come from code that exits early."""
+    fresh: bool = False
+    """Run it in a sandbox of its own, made after the policy's was ended with every process in it. Without this, what
+    the policy left running may still change files while the verifier reads them."""
+    collect: tuple[str, ...] = Field(default=(), max_length=100)
+    """For `fresh`: files that the policy made, to carry over (at most 1 MiB each), over the task's and under the
+    verifier's own. What is missing, or is no regular file, is left out."""
 
 
 class RolloutTask(Strict):

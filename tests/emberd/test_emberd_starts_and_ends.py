@@ -33,7 +33,7 @@ async def busy(starter: Starter, client: EmberdClient, mode: str) -> tuple[Lease
 
 @MODES
 async def test_sigterm_ends_all_within_a_second(emberds: Starter, emberd_client: EmberdClient, mode: str) -> None:
-    """Exit status 0, no process left, no socket left."""
+    """Exit status 0, no process left, no socket left: TERM is heeded, also as PID 1 (borenstein/yolo-cage#13)."""
     lease, pids, running = await busy(emberds, emberd_client, mode)
     emberd_pid = lease.emberd.process.pid if mode == "plain" else min(pids - {lease.emberd.process.pid})
     started = time.monotonic()

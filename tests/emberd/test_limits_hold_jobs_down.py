@@ -19,12 +19,16 @@ async def test_too_much_memory_ends_as_oom_killed(lease: Lease) -> None:
 
 
 async def test_the_largest_execution_is_the_one_that_ends(lease: Lease) -> None:
-    """A small one beside it goes on."""
-    small = Command(shell="until [ -e go ]; do sleep 0.05; done; echo fine")
+    """A child over the limit ends its own command, whole, as oom_killed; one beside it that prints goes on to its real
+    end, and the pod is attested before anybody else gets it (kubernetes/kubernetes#117070)."""
+    small = Command(shell="echo begun; until [ -e go ]; do sleep 0.05; done; echo fine")
     running = asyncio.ensure_future(lease.client.run(lease.pod, lease.proof, new_id(), small))
-    assert (await lease.run("python3", "-c", EAT, time_limit_s=30)).outcome is Outcome.OOM_KILLED
+    eaten = await lease.run("sh", "-c", 'python3 -c "$1" & wait; echo never', "sh", EAT, time_limit_s=30)
+    assert (eaten.outcome, eaten.exit_code, eaten.stdout) == (Outcome.OOM_KILLED, None, b"")
     await lease.write("go", b"")
-    assert (await running).stdout == b"fine\n"
+    beside = await running
+    assert (beside.ok, beside.stdout) == (True, b"begun\nfine\n")
+    await reset(lease)
 
 
 async def test_shared_mappings_count_too(lease: Lease) -> None:

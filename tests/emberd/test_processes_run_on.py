@@ -75,7 +75,9 @@ async def test_no_time_limit_ends_it(lease: Lease) -> None:
 
 async def test_signals_reach_the_whole_group(lease: Lease) -> None:
     """A trap is run; children of the group get it too; after the end there is nobody to signal."""
-    execution = await begun(lease, "trap 'echo caught; exit 3' TERM; sleep 4581 & echo up; wait")
+    # A child of dash that is signalled before it became `sleep` may lose the signal.
+    sleeping = "until grep -q sleep /proc/$!/comm; do :; done"
+    execution = await begun(lease, f"trap 'echo caught; exit 3' TERM; sleep 4581 & {sleeping}; echo up; wait")
     await anext(follow(lease.client, lease.pod, lease.proof, execution))
     assert await send_signal(lease.client, lease.pod, lease.proof, execution, signal.SIGTERM)
     last = [seen async for seen in follow(lease.client, lease.pod, lease.proof, execution)][-1]

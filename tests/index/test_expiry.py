@@ -1,8 +1,11 @@
 """Leases end with their hold, by the index's own clock, and quiet ones are asked about ever less often."""
 
-from fixtures.pods import PROVED, age, claimed, recycling, released, request, warm
+from fixtures.clocked_index import Clock, ClockedIndex
+from fixtures.pods import PROVED, age, claimed, recycle, recycling, released, request, warm
+from fixtures.redis import build
 from fixtures.waiting import wait_until
 
+from emberpool.pool.index.connection import IndexRedis
 from emberpool.pool.index.limits import IndexLimits
 from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.claim import Lost
@@ -177,3 +180,36 @@ async def test_pods_by_how_long_they_are_in_a_state(index: RedisIndex) -> None:
     await age(index, "p3", 30)
     assert [pod.name for pod in await index.pods(PodState.IDLE, 2)] == ["p2", "p3"]
     assert [pod.name for pod in await index.pods(PodState.IDLE, 10, older_than_s=45)] == ["p2"]
+
+
+async def test_looking_after_a_quiet_lease_does_not_lengthen_it(index_redis: IndexRedis) -> None:
+    """A hold of 180 s ends 180 s after the last call, however often the lease was looked at, its holder asked about and
+    the pool swept meanwhile; and a keep-alive of 180 s counts from the reset alone.
+
+    Seen in lemma-work/lemma-platform#188: cleaning up counted as activity, and doubled the time that was paid for.
+    """
+    clock = Clock()
+    index = ClockedIndex(index_redis, "quiet", IndexLimits(), clock)
+    await build(index)
+    await warm(index, "p1")
+    lease = await claimed(index, "r1", hold_s=180, call_limit_s=60)
+    await index.end_call(RequestId("r1"), lease.epoch)
+    ends = clock.now + 180_000
+    while clock.now < ends:
+        assert await index.expire(10) == 0
+        await index.quiet_leases(30, 10)
+        await index.pods(PodState.LEASED, 10)
+        assert await index.retire_idle(10) == []
+        clock.now += 5_000
+    clock.now += 1
+    assert await index.expire(10) == 1
+
+    pod = PodName("p1")
+    await recycle(index, pod, keep_alive_s=180)
+    ends = clock.now + 180_000
+    while clock.now < ends:
+        assert await index.retire_idle(10) == []
+        await index.counts()
+        clock.now += 5_000
+    clock.now += 1
+    assert await index.retire_idle(10) == [pod]

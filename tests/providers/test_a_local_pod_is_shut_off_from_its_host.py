@@ -154,3 +154,22 @@ async def test_a_pods_key_is_nowhere_to_be_read(
     for pid in (pid for pids in processes_by_uid().values() for pid in pids):
         text = of_process(pid, "cmdline") + of_process(pid, "environ")
         assert key not in text and supervisor.key.hex() not in text
+
+
+async def test_a_job_finds_no_credential(
+    local_provider: MakeProvider, job: Jobs, supervisor: SupervisorProcess
+) -> None:
+    """No token of a service account, no variable that names a server or a token, and the keys of pool and pod are in no
+    file or environment that a job can read (UKGovernmentBEIS/inspect_k8s_sandbox#214)."""
+    provider = local_provider()
+    name = await new_pod(provider)
+    for path in ("/var/run/secrets", "/run/secrets", "/root/.kube", "/home/job/.kube", "/run/ember", "/state"):
+        assert "No such file" in await job(provider, name, f"ls -A {path}", check=False)
+    look = "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'"
+    told = await job(provider, name, look, check=False)
+    assert not re.search("TOKEN|SECRET|KEY|REDIS|TEMPORAL|KUBERNETES|supervisor", told), told
+    # The job is told only the first half of each key, so that it does not find what it was asked with.
+    halves = "|".join(key[:32] for key in (supervisor.key.hex(), pod_key(supervisor.key, name).hex()))
+    places = "/etc /work /tmp /home /dev/shm /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/[0-9]*/mountinfo"
+    seek = f"grep -rlsE --devices=skip '({halves})[0-9a-f]{{32}}' {places}"
+    assert await job(provider, name, seek, check=False) == ""

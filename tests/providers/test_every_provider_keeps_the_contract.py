@@ -1,6 +1,7 @@
 """What pool/providers/provider.py promises, on every place where pods can live."""
 
 import asyncio
+import time
 
 import pytest
 from fixtures.local import PodSite, new_name, watching
@@ -144,3 +145,18 @@ async def test_a_swap_in_vain_says_why(pod_site: PodSite) -> None:
     assert await pod_site.word_of_a_lease(name) == ""
     assert await provider.swap(new_name(), "base", 1)
     assert await provider.promote(new_name())
+
+
+async def test_many_warm_pods_are_deleted_at_once(pod_site: PodSite) -> None:
+    """Eight idle pods that are deleted together are gone within 5 s: none waits out a grace that nobody
+    heeds (borenstein/yolo-cage#13)."""
+    names = [new_name() for _ in range(8)]
+    await asyncio.gather(*(pod_site.provider.create(name, "") for name in names))
+    for name in names:
+        assert (await pod_site.provider.wait_ready(name, 30)).phase is Phase.READY
+        await pod_site.remember(name)
+    began = time.monotonic()
+    await asyncio.gather(*(pod_site.provider.delete(name) for name in names))
+    assert time.monotonic() - began < 5
+    for name in names:
+        assert await pod_site.left_of(name) == []

@@ -164,3 +164,39 @@ async def test_bad_input_is_named_and_the_session_goes_on(site: Site) -> None:
         with pytest.raises(InvalidInput, match="execution_id"):
             await sandbox.command("unknown").result()
         assert (await sandbox.run("echo fine")).text == "fine\n"
+
+
+async def test_a_culled_session_is_told_at_once_and_made_anew(site: Site) -> None:
+    """After a session of a name was closed for idleness, a call on it fails at once, with a type that says so; the same
+    name opens a new one with nothing of the old in it, as often as it is opened, and closing it twice is no error.
+
+    Seen in datalayer/jupyter-mcp-server#260: calls on a culled kernel blocked, and binding anew was refused.
+    """
+
+    def named(idle_s: float) -> RemoteSandbox:
+        idle = timedelta(seconds=idle_s)
+        queue = site.queue
+        return RemoteSandbox.open(
+            site.client, profile="py", caller="ann", name=queue, task_queue=queue, idle_timeout=idle
+        )
+
+    culled = named(0.5)
+    await culled.begin()
+    assert (await culled.run("echo 1 > state; echo $((1 + 1))")).text == "2\n"
+    handle = site.client.get_workflow_handle(culled.session_id)
+
+    async def ended() -> bool:
+        return (await handle.describe()).status is WorkflowExecutionStatus.COMPLETED
+
+    await wait_until(ended)
+    with pytest.raises(SandboxClosed):
+        await asyncio.wait_for(culled.run("echo $((1 + 1))"), 5)
+    async with named(900) as anew:
+        assert anew.session_id == culled.session_id
+        assert (await anew.run("ls -A; echo $((1 + 1))")).text == "2\n"
+        await anew.run("echo 2 > state")
+        again = named(900)
+        await again.begin()
+        assert (await again.run("cat state")).text == "2\n"
+        await anew.close()
+    await site.settled()

@@ -1,4 +1,5 @@
-"""A claim that is cut short at any moment leaves no lease, no place in line and no pod behind (verifiers#2406)."""
+"""A claim that is cut short at any moment leaves no lease, no place in line and no pod behind
+(PrimeIntellect-ai/verifiers#2406)."""
 
 import asyncio
 import uuid
