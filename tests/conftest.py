@@ -2,7 +2,14 @@
 
 import signal
 
-pytest_plugins = ["fixtures.redis", "fixtures.temporal", "fixtures.emberd", "fixtures.local", "fixtures.stack"]
+pytest_plugins = [
+    "fixtures.redis",
+    "fixtures.temporal",
+    "fixtures.emberd",
+    "fixtures.local",
+    "fixtures.stack",
+    "fixtures.cluster",
+]
 
 
 def pytest_configure() -> None:
