@@ -93,4 +93,5 @@ def test_failures_in_a_row_stop_creation_for_a_while() -> None:
     pace.settled("good", True, now)
     assert len(go(pace, 9, now, first=9000)) >= 1
     pace.settled("p-9000", False, now)
+    pace.settled("p-9001", True, now)
     assert len(go(pace, 9, now, first=9100)) >= 1, "one failure does not stop it"

@@ -29,8 +29,8 @@ Heard = Callable[[PodName, PodView | None], None]
 class PodWatch:
     """What the API server knows of the pods with one label selector."""
 
-    def __init__(self, api: KubernetesApi, selector: str, heard: Heard) -> None:
-        self._api, self._selector, self._heard = api, selector, heard
+    def __init__(self, api: KubernetesApi, selector: str, heard: Heard, resync_s: float = RESYNC_S) -> None:
+        self._api, self._selector, self._heard, self._resync_s = api, selector, heard, resync_s
         self.pods: dict[PodName, PodView] = {}
         self.lists = 0
         """Times that everything was listed: tests see a watch that is resumed by it not rising."""
@@ -93,7 +93,7 @@ class PodWatch:
         listed_at = 0.0
         while True:
             try:
-                if not self._version or time.monotonic() > listed_at + RESYNC_S:
+                if not self._version or time.monotonic() > listed_at + self._resync_s:
                     listed_at = time.monotonic()
                     await self._relist()
                 await self._follow()
