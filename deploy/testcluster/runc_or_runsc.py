@@ -31,6 +31,12 @@ def split(words: list[str]) -> tuple[dict[str, str], str, list[str]]:
     return options, words[at] if at < len(words) else "", words[at + 1 :]
 
 
+def container(command: str, rest: list[str]) -> str:
+    """Name of the container that a command is about: its last word, but for `kill`, where the signal follows."""
+    last = -2 if command == "kill" and len(rest) > 1 else -1
+    return rest[last] if rest else ""
+
+
 def adopt(bundle: Path) -> bool:
     """Whether this bundle is for gVisor; its configuration is then rid of what makes runsc look for a sandbox."""
     path = bundle / "config.json"
@@ -50,7 +56,7 @@ def main(runc: str, runsc: str, words: list[str]) -> int:
     options, command, rest = split(words)
     root = Path(options.get("--root") or "/run/runc")
     marks = root.with_name(root.name + "-marks")
-    name = rest[-1] if rest else ""
+    name = container(command, rest)
     mark = marks / name
     if command == "create":
         bundle = rest[rest.index("--bundle") + 1] if "--bundle" in rest else "."

@@ -1,6 +1,7 @@
 """The few Linux calls that Python 3.8 does not offer, through ctypes. A failure is an OSError that names the call."""
 
 import ctypes
+import errno
 import os
 import platform
 import signal
@@ -18,6 +19,7 @@ MS_REMOUNT = 0x20
 MS_NOATIME = 0x400
 MS_NODIRATIME = 0x800
 MS_BIND = 0x1000
+MS_MOVE = 0x2000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 MS_RELATIME = 0x200000
@@ -82,12 +84,22 @@ def mount(source: Optional[str], target: str, kind: Optional[str], flags: int = 
 
 
 def enter_root(folder: str) -> None:
-    """Make `folder`, a mount point, the root of this mount namespace and detach the old root."""
+    """Make `folder`, a mount point, the root of this mount namespace and detach the old root.
+
+    Container runtimes' usual system call filters forbid pivot_root, whoever asks. The old root then stays below the new
+    one: out of reach of whoever has neither CAP_SYS_ADMIN nor CAP_SYS_CHROOT, as jobs have not.
+    """
     os.chdir(folder)
     number = _PIVOT_ROOT.get(platform.machine())
     if number is None:
         raise OSError(f"pivot_root: unknown machine {platform.machine()}")
-    _check(_libc.syscall(ctypes.c_long(number), b".", b"."), "pivot_root")
+    if _libc.syscall(ctypes.c_long(number), b".", b".") != 0:
+        if ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
+            _check(-1, "pivot_root")
+        mount(folder, "/", None, MS_MOVE)
+        os.chroot(".")
+        os.chdir("/")
+        return
     # The old root is now stacked on top of the new one at ".": detach it, and only the new one is left.
     _check(_libc.umount2(b".", MNT_DETACH), "umount2")
     os.chdir("/")
