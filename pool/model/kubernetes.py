@@ -11,7 +11,9 @@ class KubernetesPods(Strict):
     """Pods of one profile in a cluster."""
 
     cpu: float = Field(default=1.0, gt=0)
-    """Cores that one pod asks for and may use."""
+    """Cores that one pod asks for."""
+    cpu_limit: float | None = Field(default=None, gt=0)
+    """Cores that it may use at most. None: what its node has to spare, shared by what pods asked for."""
     extra_memory_mb: int = Field(default=64, ge=32)
     """MiB beside `limits.memory_mb`: emberd's own, so that a job meets its limit before the container does."""
     scratch_mb: int = Field(default=4096, ge=64)

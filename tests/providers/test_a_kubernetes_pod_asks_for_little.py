@@ -58,7 +58,8 @@ def test_standby_asks_for_next_to_nothing() -> None:
     full, tiny = (made(standby)["spec"]["containers"][0]["resources"] for standby in (False, True))
     assert tiny["requests"] == {"cpu": "10m", "memory": "64Mi"}
     assert full["requests"] == {"cpu": "1", "memory": "1024Mi"}
-    assert tiny["limits"] == full["limits"]
+    assert tiny["limits"] == full["limits"] == {"memory": "1088Mi"}
+    assert made(kubernetes={"cpu": 0.25, "cpu_limit": 2})["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2"
 
 
 def test_only_standby_may_be_moved_by_the_autoscaler() -> None:
@@ -68,7 +69,7 @@ def test_only_standby_may_be_moved_by_the_autoscaler() -> None:
 
 
 def test_images_are_named_or_allowed() -> None:
-    """A name of the profile's, or a whole reference with an allowed beginning; anything else is the caller's mistake."""
+    """A name of the profile's, or a whole reference with an allowed beginning; all else is the caller's mistake."""
     open_to = profile(kubernetes={"image_prefixes": ["ghcr.io/acme/"]})
     assert image_reference(open_to, "") == "ghcr.io/acme/py:1"
     assert image_reference(open_to, "other") == "ghcr.io/acme/py:2"

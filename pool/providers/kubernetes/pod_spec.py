@@ -140,7 +140,9 @@ def _told() -> list[dict[str, Any]]:
 
 def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
     about = profile.kubernetes
-    memory = profile.limits.memory_mb + about.extra_memory_mb
+    limits = {"memory": f"{profile.limits.memory_mb + about.extra_memory_mb}Mi"}
+    if about.cpu_limit is not None:
+        limits["cpu"] = cpu_text(max(about.cpu, about.cpu_limit))
     return {
         "name": CONTAINER,
         "image": reference,
@@ -151,7 +153,7 @@ def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any
             # Limits are the full share's from the start: promotion then changes requests alone, which no runtime
             # has to act on, and the pod stays in its class of service, which a resize may not change.
             "requests": requests(profile, standby),
-            "limits": {"cpu": cpu_text(about.cpu), "memory": f"{memory}Mi"},
+            "limits": limits,
         },
         "securityContext": {
             "runAsUser": 0,

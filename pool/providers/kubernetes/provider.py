@@ -110,13 +110,14 @@ class KubernetesProvider:
         """See Provider.delete."""
         await self._watch.started()
         deadline = time.monotonic() + DELETE_S
-        if not await self._delete(name):
-            return
-        while await self._known(name) is not None:
-            if time.monotonic() > deadline:
-                raise PoolUnavailable(f"pod {name} is deleted and does not go within {DELETE_S:.0f} s: see its node")
+        watched = name in self._watch.pods
+        there = await self._delete(name)
+        while there:
             with self._standing.waiting(name) as changed:
-                if name in self._watch.pods:
+                there = name in self._watch.pods if watched else await self._read(name) is not None
+                if there and time.monotonic() > deadline:
+                    raise PoolUnavailable(f"pod {name} does not go within {DELETE_S:.0f} s: see its node")
+                if there:
                     await changed(LOOK_S)
 
     async def list(self) -> list[PodFacts]:
