@@ -2,14 +2,18 @@
 
 import ctypes
 import errno
+import fcntl
 import os
 import platform
 import signal
+import socket
+import struct
 from typing import Optional
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
 
 MS_RDONLY = 0x1
 MS_NOSUID = 0x2
@@ -39,6 +43,8 @@ CAP_SYS_ADMIN = 21
 _CAPABILITY_VERSION_3 = 0x20080522
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -81,6 +87,15 @@ def mount(source: Optional[str], target: str, kind: Optional[str], flags: int = 
     _check(
         _libc.mount(args[0], args[1], args[2], ctypes.c_ulong(flags), options), f"mount {kind or source} on {target}"
     )
+
+
+def raise_loopback() -> None:
+    """Bring up the loopback of a network namespace that is new: its only device, and down at first."""
+    request = struct.Struct("16sh22x")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
+        have = fcntl.ioctl(handle, _SIOCGIFFLAGS, request.pack(b"lo", 0))
+        flags = request.unpack(have)[1]
+        fcntl.ioctl(handle, _SIOCSIFFLAGS, request.pack(b"lo", flags | _IFF_UP))
 
 
 def enter_root(folder: str) -> None:

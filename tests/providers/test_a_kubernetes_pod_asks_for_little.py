@@ -45,6 +45,14 @@ def test_the_key_is_the_pods_own_and_stands_in_one_place() -> None:
     assert "env" not in pod["spec"]["containers"][0]
 
 
+def test_jobs_without_network_get_rooms_with_one_of_their_own() -> None:
+    """A pod has a network whatever the profile says, since workers reach emberd by it: the room is what has none."""
+    configs = [
+        json.loads(made(network=network)["metadata"]["annotations"][CONFIG_NOTE]) for network in ("none", "open")
+    ]
+    assert [config["room"]["network"] for config in configs] == ["own", "pod"]
+
+
 def test_what_jobs_write_is_limited() -> None:
     """Rooms write to a volume with a size; the container's memory is the jobs' and a little for emberd."""
     spec = made(limits={"memory_mb": 512}, kubernetes={"scratch_mb": 100, "extra_memory_mb": 40})["spec"]

@@ -68,7 +68,12 @@ def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: boo
         "listen": f"http://0.0.0.0:{PORT}",
         "state_dir": STATE,
         "scratch_dir": SCRATCH,
-        "room": {"mode": "namespaces", "root": {"overlay": "/"}, "env": {}},
+        "room": {
+            "mode": "namespaces",
+            "root": {"overlay": "/"},
+            "env": {},
+            "network": "own" if profile.network is Network.NONE else "pod",
+        },
         "limits": profile.limits.model_dump(),
         "warm_up": list(profile.warm_up),
         "standby": {"memory_mb": min(STANDBY_JOBS_MB, profile.limits.memory_mb)} if standby else None,
