@@ -9,6 +9,7 @@ pytest_plugins = [
     "fixtures.local",
     "fixtures.stack",
     "fixtures.cluster",
+    "fixtures.simulated_kubernetes",
 ]
 
 

@@ -29,8 +29,8 @@ DELETE_S = 60.0
 """Within this a deleted pod is gone, or it does not go: its node is lost, or something else holds it."""
 LOOK_S = 1.0
 """Pause between two reads of a pod that the watch says nothing of."""
-LIST_ASK_S = 2.0
-"""How long `list` waits for the emberds of running pods that this worker has not heard of yet."""
+FIRST_ASK_S = 2.0
+"""How long a worker that starts waits for the emberds of pods that run: one that stays silent is not ready."""
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -47,6 +47,7 @@ class KubernetesProvider:
         selector = f"{POOL_LABEL}={profile.name},{DEPLOYMENT_LABEL}={deployment}"
         self._standing = Standing(self._client, about.patience_s, self._pace)
         self._watch = PodWatch(self._api, selector, self._standing.heard)
+        self._begun = False
         self._changes = Changes(self._api, self._client, self._standing)
 
     @property
@@ -60,7 +61,7 @@ class KubernetesProvider:
             PoolUnavailable: also if too many pods before it failed to start, or its turn does not come in time.
         """
         body = manifest(self._profile, self._deployment, name, image, self._pool_key, standby)
-        await self._watch.started()
+        await self._started()
         if name in self._watch.pods:
             return
         await self._turn(name)
@@ -78,7 +79,7 @@ class KubernetesProvider:
 
     async def wait_ready(self, name: PodName, timeout_s: float) -> PodFacts:
         """See Provider.wait_ready."""
-        await self._watch.started()
+        await self._started()
         deadline = time.monotonic() + timeout_s
         while True:
             with self._standing.waiting(name) as changed:
@@ -93,12 +94,12 @@ class KubernetesProvider:
 
     async def promote(self, name: PodName) -> str:
         """See Provider.promote: requests are resized in place, then emberd takes its full share."""
-        await self._watch.started()
+        await self._started()
         return await self._changes.promote(await self._path(name), lambda: self._known(name), self._profile)
 
     async def swap(self, name: PodName, image: str, epoch: int) -> str:
         """See Provider.swap: the container is replaced in the pod, which keeps its node, address and volumes."""
-        await self._watch.started()
+        await self._started()
         try:
             reference = image_reference(self._profile, image)
         except InvalidInput as error:
@@ -108,7 +109,7 @@ class KubernetesProvider:
 
     async def delete(self, name: PodName) -> None:
         """See Provider.delete."""
-        await self._watch.started()
+        await self._started()
         deadline = time.monotonic() + DELETE_S
         watched = name in self._watch.pods
         there = await self._delete(name)
@@ -122,14 +123,15 @@ class KubernetesProvider:
 
     async def list(self) -> list[PodFacts]:
         """See Provider.list. Read from the API, not from the watch."""
-        await self._watch.started()
+        await self._started()
         pods = await self._listed()
-        await self._standing.asked(pods, LIST_ASK_S)
+        for pod in pods:
+            self._standing.look(pod)
         return [self._standing.facts(pod) for pod in pods]
 
     async def watch(self) -> AsyncIterator[PodFacts]:
         """See Provider.watch. Goes on through any trouble with the API: pods outlive that."""
-        await self._watch.started()
+        await self._started()
         known: dict[PodName, PodFacts] = {}
         with self._standing.following() as news:
             for name in list(self._watch.pods):
@@ -153,6 +155,14 @@ class KubernetesProvider:
         await self._standing.aclose()
         await self._client.aclose()
         await self._api.aclose()
+
+    async def _started(self) -> None:
+        """The watch runs; the emberds of pods that were there before this worker have been asked."""
+        first = not self._begun
+        await self._watch.started()
+        if first and not self._begun:
+            self._begun = True
+            await self._standing.asked(list(self._watch.pods.values()), FIRST_ASK_S)
 
     async def _turn(self, name: PodName) -> None:
         deadline = time.monotonic() + CREATE_S

@@ -84,8 +84,6 @@ class Standing:
 
     async def asked(self, pods: Iterable[PodView], limit_s: float) -> None:
         """Wait, for a while, until those that run have been asked."""
-        for pod in pods:
-            self.look(pod)
         names = {pod.name for pod in pods}
         tasks = [task for name, (_, task) in self._asking.items() if name in names]
         if tasks:
