@@ -20,7 +20,7 @@ from testcluster.processes import Processes
 from testcluster.traces import Traces
 
 FAKE_NODES = 10
-KUBELET_FOLDERS = ("/var/lib/kubelet", "/var/log/containers", "/run/containerd")
+KUBELET_FOLDERS = ("/var/lib/kubelet", "/var/log/containers", "/run/containerd", "/var/lib/cni")
 """Folders that the kubelet and the shims make whatever they are told; removed again if they were not there before."""
 
 

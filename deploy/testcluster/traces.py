@@ -11,6 +11,7 @@ from pathlib import Path
 _FILE = "before.json"
 _CGROUPS = Path("/sys/fs/cgroup")
 _KUBEPODS = "kubepods"
+_FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,17 @@ class Traces:
 
     folders: tuple[str, ...]
     cgroups: bool
+    forwarding: str
+    """The kernel's setting for forwarding, which CNI's bridge turns on; "" if it is not ours to set back."""
 
     @classmethod
     def of_now(cls, folders: tuple[str, ...]) -> "Traces":
         """Which of those folders, and whether the kubelet's cgroups, are not there now."""
-        return cls(tuple(path for path in folders if not os.path.exists(path)), not _pod_cgroups())
+        return cls(
+            tuple(path for path in folders if not os.path.exists(path)),
+            not _pod_cgroups(),
+            _FORWARDING.read_text().strip(),
+        )
 
     def write(self, folder: Path) -> None:
         """Note it for whoever takes the cluster down."""
@@ -35,8 +42,8 @@ class Traces:
         try:
             noted = json.loads((folder / _FILE).read_text())
         except OSError:
-            return cls((), False)
-        return cls(tuple(noted["folders"]), noted["cgroups"])
+            return cls((), False, "")
+        return cls(tuple(noted["folders"]), noted["cgroups"], noted["forwarding"])
 
     def remove(self, folder: Path) -> None:
         """Unmount everything below `folder`, and remove what was not there before."""
@@ -45,6 +52,8 @@ class Traces:
         if self.cgroups:
             for group in _pod_cgroups():
                 _remove_cgroup(group)
+        if self.forwarding:
+            _FORWARDING.write_text(self.forwarding)
         for path in self.folders:
             shutil.rmtree(path, ignore_errors=True)
 
