@@ -39,6 +39,8 @@ class Processes:
 
     def __init__(self, folder: Path) -> None:
         self._pids, self._logs = folder / "pids", folder / "logs"
+        self._own: dict[str, subprocess.Popen[bytes]] = {}
+        """Those that this command started."""
 
     def start(self, name: str, argv: list[str], env: Mapping[str, str] | None = None) -> None:
         """Start a process that outlives us."""
@@ -54,6 +56,7 @@ class Processes:
                 start_new_session=True,
                 cwd="/",
             )
+        self._own[name] = process
         (self._pids / name).write_text(f"{process.pid} {started_at(process.pid)}")
 
     def log(self, name: str) -> Path:
@@ -92,9 +95,11 @@ class Processes:
 
     def stop(self, name: str, limit_s: float = 10.0) -> None:
         """SIGTERM, and SIGKILL if it does not go."""
-        pid = self.pid(name)
+        pid, own = self.pid(name), self._own.pop(name, None)
         if pid:
             end(pid, limit_s)
+        if own is not None:
+            own.wait()
         (self._pids / name).unlink(missing_ok=True)
 
     def _tail(self, name: str) -> str:
@@ -111,14 +116,6 @@ def end(pid: int, limit_s: float) -> None:
             return
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
-            _reap(pid)
             if started_at(pid) != began:
                 return
             time.sleep(0.02)
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return  # of an earlier command

@@ -18,7 +18,7 @@ def site(request: pytest.FixtureRequest) -> Any:
 
 
 async def test_a_swapped_pod_is_the_same_pod_with_another_image(site: PodsOfOneKey) -> None:
-    """UID, address and tag stay; the new emberd, dirty as it starts, has proved that nothing of the last job is left."""
+    """UID, address and tag stay; the new emberd has proved that nothing of the last job is left."""
     provider, name = site.kubernetes, new_name()
     await provider.create(name, "")
     await site.job(name, "touch left")
