@@ -23,9 +23,11 @@ class KubernetesPods(Strict):
     image_prefixes: tuple[str, ...] = ()
     """Images that a claim may name by their full reference must begin with one of these, as in `ghcr.io/acme/`."""
     node_selector: Mapping[str, str] = Field(default_factory=dict[str, str])
+    """Labels that a node must have to get these pods."""
     tolerations: tuple[Mapping[str, JsonValue], ...] = ()
     """As in a pod's specification."""
     image_pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets in the pods' namespace, for registries that want a login."""
     service_account: str = ""
     """Its token is never mounted; it matters for admission only."""
     patience_s: float = Field(default=20.0, ge=0)
