@@ -43,6 +43,7 @@ class Api:
             NotUp: one of them does not come up.
         """
         self.folder.mkdir(parents=True)
+        self.folder.chmod(0o700)
         etcd = f"http://127.0.0.1:{self._start_etcd()}"
         port, token = free_port(), secrets.token_hex(16)
         self._write_secrets(token)
@@ -120,5 +121,6 @@ class Api:
             "users": [{"name": "admin", "user": {"token": token}}],
             "contexts": [{"name": "testcluster", "context": {"cluster": "testcluster", "user": "admin"}}],
         }
-        self.kubeconfig.touch(mode=0o600)
+        self.kubeconfig.touch()
+        self.kubeconfig.chmod(0o600)
         self.kubeconfig.write_text(json.dumps(config))

@@ -48,7 +48,8 @@ class Cluster:
         """
         if self.folder.exists():
             self.down()
-        self.folder.mkdir(parents=True, mode=0o700)
+        self.folder.mkdir(parents=True)
+        self.folder.chmod(0o711)
         Traces.of_now(KUBELET_FOLDERS).write(self.folder)
         make_bridge()
         with ThreadPoolExecutor(2) as beside:

@@ -65,5 +65,8 @@ def built() -> Built:
 
 
 def run_folder() -> Path:
-    """State, logs and sockets of the one cluster that runs; gone when it is down. Short, for the sockets' sake."""
-    return _top() / "run"
+    """State, logs and sockets of the one cluster that runs; gone when it is down.
+
+    Below no home: root of a pod's user namespace is nobody here, and must get through to its own root file system.
+    """
+    return Path("/var/lib/emberpool-testcluster")

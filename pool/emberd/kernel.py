@@ -90,7 +90,11 @@ def mount(source: Optional[str], target: str, kind: Optional[str], flags: int = 
 
 
 def raise_loopback() -> None:
-    """Bring up the loopback of a network namespace that is new: its only device, and down at first."""
+    """Bring up the loopback of a network namespace that is new: its only device, and down at first.
+
+    Raises:
+        OSError: this process has no CAP_NET_ADMIN.
+    """
     request = struct.Struct("16sh22x")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
         have = fcntl.ioctl(handle, _SIOCGIFFLAGS, request.pack(b"lo", 0))

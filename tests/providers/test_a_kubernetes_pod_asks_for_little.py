@@ -33,7 +33,9 @@ def test_a_job_gets_no_account_and_no_host() -> None:
     assert spec["hostUsers"] is False and spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
     assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
     security = spec["containers"][0]["securityContext"]
-    assert "privileged" not in security and security["capabilities"] == {"add": ["SYS_ADMIN"]}
+    assert "privileged" not in security and security["capabilities"] == {"add": ["SYS_ADMIN", "NET_ADMIN"]}
+    shared = made(network="open")["spec"]["containers"][0]["securityContext"]
+    assert shared["capabilities"] == {"add": ["SYS_ADMIN"]}
 
 
 def test_the_key_is_the_pods_own_and_stands_in_one_place() -> None:

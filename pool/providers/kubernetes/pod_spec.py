@@ -135,6 +135,14 @@ def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
     return spec
 
 
+def _capabilities(profile: Profile) -> list[str]:
+    """What emberd makes rooms with, NET_ADMIN for the loopback of a room with its own network. Jobs have none.
+
+    By `hostUsers: false` they count inside the pod's own user namespace only, and emberd looks whether that is so.
+    """
+    return ["SYS_ADMIN", "NET_ADMIN"] if profile.network is Network.NONE else ["SYS_ADMIN"]
+
+
 def _told() -> list[dict[str, Any]]:
     """Files, not environment: a variable would stand in /proc/1/environ for whoever gets to read that."""
     return [
@@ -164,9 +172,7 @@ def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any
             "runAsUser": 0,
             "runAsGroup": 0,
             "allowPrivilegeEscalation": True,
-            # Rooms are made with it; by `hostUsers: false` it counts inside the pod's own user namespace only, and
-            # emberd looks whether that is so.
-            "capabilities": {"add": ["SYS_ADMIN"]},
+            "capabilities": {"add": _capabilities(profile)},
         },
         "volumeMounts": [
             {"name": "told", "mountPath": TOLD, "readOnly": True},
