@@ -142,5 +142,5 @@ class Cluster:
         except RuntimeError:
             return
         deadline = time.monotonic() + 20
-        while time.monotonic() < deadline and self.containerd.ctr("containers", "list", "--quiet").stdout.strip():
+        while time.monotonic() < deadline and self.containerd.ctr("tasks", "list", "--quiet").stdout.strip():
             time.sleep(0.1)

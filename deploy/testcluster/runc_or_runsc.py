@@ -41,7 +41,7 @@ def adopt(bundle: Path) -> bool:
     """Whether this bundle is for gVisor; its configuration is then rid of what makes runsc look for a sandbox."""
     path = bundle / "config.json"
     config = json.loads(path.read_text())
-    annotations = config.get("annotations") or {}
+    annotations: dict[str, str] = config.get("annotations") or {}
     if annotations.get("io.kubernetes.cri.container-type") == SANDBOX:
         return False
     config["annotations"] = {

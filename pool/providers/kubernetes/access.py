@@ -54,6 +54,10 @@ class KubernetesApi:
         """Close every connection."""
         client, self._client = self._client, None
         if client is not None:
+            session = cast(aiohttp.ClientSession | None, client.rest_client.pool_manager)
+            if session is not None and session.connector is not None:
+                # TLS says goodbye at leisure, and a loop that ends before that leaves sockets open.
+                await session.connector.close(abort_ssl=True)
             await client.close()
 
     async def namespace(self) -> str:
@@ -108,7 +112,7 @@ class KubernetesApi:
                     raise _refusal(response.status, await response.read())
                 yield response
             finally:
-                response.close()
+                _let_go(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise PoolUnavailable(f"the Kubernetes API does not answer: {type(error).__name__} {error}") from error
 
@@ -162,6 +166,14 @@ class Lines:
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 yield _decoded(line)
+
+
+def _let_go(response: aiohttp.ClientResponse) -> None:
+    """Keep the connection if the answer was read to its end; else cut it off."""
+    transport = response.connection.transport if response.connection is not None else None
+    response.close()
+    if transport is not None:
+        transport.abort()
 
 
 def _decoded(data: bytes) -> Json:

@@ -8,6 +8,7 @@ from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.ids import PodName, PodUid
 from emberpool.pool.model.pod import Phase
 
+Json = dict[str, Any]
 CONTAINER = "emberd"
 """Name of the one container of a pod."""
 IMAGE_NOTE = "emberpool.dev/image"
@@ -79,16 +80,15 @@ class PodView(Frozen):
 
 def view(pod: Mapping[str, Any]) -> PodView:
     """Read a pod's JSON."""
-    meta, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-    containers = status.get("containerStatuses") or []
-    container = next((one for one in containers if one["name"] == CONTAINER), None) or {}
-    state = container.get("state") or {}
-    waiting, terminated = state.get("waiting") or {}, state.get("terminated")
-    conditions = {one["type"]: one for one in status.get("conditions") or []}
-    scheduled, target = conditions.get("PodScheduled") or {}, conditions.get("DisruptionTarget") or {}
+    meta, spec, status = pod["metadata"], pod["spec"], _part(pod, "status")
+    container = next((one for one in _parts(status, "containerStatuses") if one["name"] == CONTAINER), Json())
+    state = _part(container, "state")
+    waiting, terminated = _part(state, "waiting"), state.get("terminated")
+    conditions = {str(one["type"]): one for one in _parts(status, "conditions")}
+    scheduled, target = _part(conditions, "PodScheduled"), _part(conditions, "DisruptionTarget")
     unschedulable = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     asked = next(one for one in spec["containers"] if one["name"] == CONTAINER)
-    given = (container.get("resources") or asked.get("resources") or {}).get("requests") or {}
+    given = _part(_part(container, "resources") or _part(asked, "resources"), "requests")
     messages = (waiting.get("message"), scheduled.get("message") if unschedulable else "", status.get("message"))
     return PodView(
         name=PodName(meta["name"]),
@@ -101,7 +101,7 @@ def view(pod: Mapping[str, Any]) -> PodView:
         deleting=meta.get("deletionTimestamp") is not None,
         node=spec.get("nodeName"),
         address=status.get("podIP"),
-        image=(meta.get("annotations") or {}).get(IMAGE_NOTE) or "",
+        image=str(_part(meta, "annotations").get(IMAGE_NOTE) or ""),
         reference=asked.get("image") or "",
         restarts=container.get("restartCount") or 0,
         running="running" in state,
@@ -110,13 +110,24 @@ def view(pod: Mapping[str, Any]) -> PodView:
         ended=Ended(exit_code=terminated["exitCode"], reason=terminated.get("reason") or "") if terminated else None,
         unschedulable=unschedulable,
         evicted=target.get("reason") or "" if target.get("status") == "True" else "",
-        resize_pending=_pending(conditions.get("PodResizePending")),
+        resize_pending=_pending(_part(conditions, "PodResizePending")),
         requests={name: str(amount) for name, amount in given.items()},
     )
 
 
-def _pending(condition: Mapping[str, Any] | None) -> str:
-    if not condition or condition.get("status") != "True":
+def _part(whole: Mapping[str, Any], name: str) -> Json:
+    """An object's field that is an object; empty if it is not published."""
+    part: Json | None = whole.get(name)
+    return part or Json()
+
+
+def _parts(whole: Mapping[str, Any], name: str) -> list[Json]:
+    parts: list[Json] | None = whole.get(name)
+    return parts or []
+
+
+def _pending(condition: Json) -> str:
+    if condition.get("status") != "True":
         return ""
     return f"{condition.get('reason')}: {condition.get('message')}"
 
