@@ -6,12 +6,12 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-CODE := workflows activities pool worker tests benchmarks examples src/emberpool/__init__.py
+CODE := workflows activities pool worker tests benchmarks examples deploy src/emberpool/__init__.py
 
-.PHONY: help setup demo test lint format types layers bench transfers soak schema reference docs ui package ci clean
+.PHONY: help setup demo test cluster cluster-down test-cluster lint format types layers bench transfers soak schema reference docs ui package ci clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(STAMP) ## Set up .venv
 
@@ -45,6 +45,16 @@ types: $(STAMP) ## Check types, strictly, twice
 
 layers: $(STAMP) ## Check that imports go one way
 	$(BIN)/lint-imports
+
+cluster: $(STAMP) ## Build and start the test cluster (Linux, root, Go); KUBECONFIG=... uses yours
+	PYTHONPATH=deploy $(BIN)/python -m testcluster up
+
+cluster-down: $(STAMP) ## Take the test cluster down, without a trace
+	PYTHONPATH=deploy $(BIN)/python -m testcluster down
+
+test-cluster: $(STAMP) ## Build the test cluster and run the tests that need it
+	PYTHONPATH=deploy $(BIN)/python -m testcluster build
+	$(BIN)/python -m pytest -m cluster $(ARGS)
 
 bench: $(STAMP) ## Measure (ARGS="--json figures.json")
 	$(BIN)/python benchmarks/bench.py $(ARGS)

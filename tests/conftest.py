@@ -2,7 +2,15 @@
 
 import signal
 
-pytest_plugins = ["fixtures.redis", "fixtures.temporal", "fixtures.emberd", "fixtures.local", "fixtures.stack"]
+pytest_plugins = [
+    "fixtures.redis",
+    "fixtures.temporal",
+    "fixtures.emberd",
+    "fixtures.local",
+    "fixtures.stack",
+    "fixtures.cluster",
+    "fixtures.simulated_kubernetes",
+]
 
 
 def pytest_configure() -> None:

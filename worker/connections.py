@@ -18,6 +18,8 @@ from emberpool.pool.layers.source import LayerSource
 from emberpool.pool.layers.store import LayerStore
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile, ProviderKind
+from emberpool.pool.providers.kubernetes.access import Access
+from emberpool.pool.providers.kubernetes.provider import KubernetesProvider
 from emberpool.pool.providers.local.provider import LocalProvider
 from emberpool.pool.providers.provider import Provider
 from emberpool.pool.secrets import SecretSource
@@ -82,7 +84,12 @@ def open_provider(profile: Profile, settings: Settings) -> Provider:
         InvalidInput: the provider is not available here, or a setting that it needs is missing.
     """
     if profile.provider is ProviderKind.KUBERNETES:
-        raise InvalidInput("provider", f"profile {profile.name!r}: this version has the provider 'local' only")
+        access = Access(
+            namespace=settings.kubernetes_namespace,
+            kubeconfig=str(settings.kubernetes_config or ""),
+            context=settings.kubernetes_context,
+        )
+        return KubernetesProvider(profile, access, settings.pool_key(), settings.deployment)
     if settings.supervisor_socket is None:
         raise InvalidInput(
             "supervisor_socket", f"profile {profile.name!r} is local: start `emberpool dev`, or name its socket"

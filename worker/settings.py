@@ -35,6 +35,13 @@ class Settings(BaseSettings):
     pod."""
     supervisor_socket: Path | None = None
     """Socket of the supervisor that owns local pods; needed by profiles of provider local."""
+    kubernetes_namespace: str = ""
+    """Namespace of pods of provider kubernetes; empty is the kubeconfig's, or the worker's own. One trust domain each:
+    whoever may read pods in it may sign for them."""
+    kubernetes_config: Path | None = None
+    """kubeconfig file; without it the worker's own account if it runs in a pod, else what kubectl would take."""
+    kubernetes_context: str = ""
+    """Context of that file; empty is its current one."""
     profiles_file: Path | None = None
     """YAML file with the profiles that this worker serves. Without it and without `profiles` it serves those that
     `emberpool profile apply` wrote."""

@@ -35,6 +35,8 @@ class RoomSpec(NamedTuple):
     """Folder that the root is an overlay of, or None."""
     scratch: str
     limits: Limits
+    own_network: bool = False
+    """Whether the room has a network of its own, with nothing in it but its loopback; else it shares the pod's."""
 
 
 class Image(NamedTuple):
@@ -137,7 +139,10 @@ def _room(room: Dict[str, Any], scratch: str, limits: Limits) -> RoomSpec:
     if mode != "namespaces":
         raise BadConfig("room.mode: must be 'namespaces' or 'plain'")
     binds, overlay = _root("room.root", room.get("root"))
-    return RoomSpec(mode, binds, overlay, scratch, limits)
+    network = room.get("network", "pod")
+    if network not in ("pod", "own"):
+        raise BadConfig("room.network: must be 'pod' or 'own'")
+    return RoomSpec(mode, binds, overlay, scratch, limits, network == "own")
 
 
 def _images(data: Dict[str, Any]) -> Dict[str, Image]:

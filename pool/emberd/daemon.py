@@ -21,6 +21,7 @@ from emberpool.pool.emberd.ledger import Ledger
 from emberpool.pool.emberd.room import RoomError, Scratch, ZygoteLink
 from emberpool.pool.emberd.server import make_server
 from emberpool.pool.emberd.signing import Signer
+from emberpool.pool.emberd.told import told
 from emberpool.pool.emberd.zygote import spec_message
 
 EXIT_REFUSED, EXIT_WARM_UP, EXIT_BROKEN = 2, 3, 4
@@ -56,7 +57,7 @@ def main(zygote_socket: socket.socket, zygote_pid: int) -> int:
 
 def _start(zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str]":
     try:
-        config = parse(_read_stdin())
+        config = parse(told(sys.argv[1:]))
         reason = None if config.allow_host_root else guard.reason_to_refuse()
         if reason is not None:
             raise _NotReady(EXIT_REFUSED, reason)
@@ -92,14 +93,6 @@ def _serve(config: Config, zygote_socket: socket.socket, zygote_pid: int) -> "tu
         keeper.prepare_spare()  # a pod that stands by holds as little as it can
     threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
     return signer.boot_id, listen
-
-
-def _read_stdin() -> bytes:
-    text = sys.stdin.buffer.read()
-    null = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    return text
 
 
 def _say(line: Dict[str, Any]) -> None:

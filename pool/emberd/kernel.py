@@ -1,14 +1,19 @@
 """The few Linux calls that Python 3.8 does not offer, through ctypes. A failure is an OSError that names the call."""
 
 import ctypes
+import errno
+import fcntl
 import os
 import platform
 import signal
+import socket
+import struct
 from typing import Optional
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
 
 MS_RDONLY = 0x1
 MS_NOSUID = 0x2
@@ -18,6 +23,7 @@ MS_REMOUNT = 0x20
 MS_NOATIME = 0x400
 MS_NODIRATIME = 0x800
 MS_BIND = 0x1000
+MS_MOVE = 0x2000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 MS_RELATIME = 0x200000
@@ -37,6 +43,8 @@ CAP_SYS_ADMIN = 21
 _CAPABILITY_VERSION_3 = 0x20080522
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -81,13 +89,36 @@ def mount(source: Optional[str], target: str, kind: Optional[str], flags: int = 
     )
 
 
+def raise_loopback() -> None:
+    """Bring up the loopback of a network namespace that is new: its only device, and down at first.
+
+    Raises:
+        OSError: this process has no CAP_NET_ADMIN.
+    """
+    request = struct.Struct("16sh22x")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
+        have = fcntl.ioctl(handle, _SIOCGIFFLAGS, request.pack(b"lo", 0))
+        flags = request.unpack(have)[1]
+        fcntl.ioctl(handle, _SIOCSIFFLAGS, request.pack(b"lo", flags | _IFF_UP))
+
+
 def enter_root(folder: str) -> None:
-    """Make `folder`, a mount point, the root of this mount namespace and detach the old root."""
+    """Make `folder`, a mount point, the root of this mount namespace and detach the old root.
+
+    Container runtimes' usual system call filters forbid pivot_root, whoever asks. The old root then stays below the new
+    one: out of reach of whoever has neither CAP_SYS_ADMIN nor CAP_SYS_CHROOT, as jobs have not.
+    """
     os.chdir(folder)
     number = _PIVOT_ROOT.get(platform.machine())
     if number is None:
         raise OSError(f"pivot_root: unknown machine {platform.machine()}")
-    _check(_libc.syscall(ctypes.c_long(number), b".", b"."), "pivot_root")
+    if _libc.syscall(ctypes.c_long(number), b".", b".") != 0:
+        if ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
+            _check(-1, "pivot_root")
+        mount(folder, "/", None, MS_MOVE)
+        os.chroot(".")
+        os.chdir("/")
+        return
     # The old root is now stacked on top of the new one at ".": detach it, and only the new one is left.
     _check(_libc.umount2(b".", MNT_DETACH), "umount2")
     os.chdir("/")

@@ -26,6 +26,9 @@ def serve(sock: socket.socket, folder: str, spec: RoomSpec) -> None:
     try:
         if spec.mode == "namespaces":
             kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+            if spec.own_network:
+                kernel.unshare(kernel.CLONE_NEWNET)
+                kernel.raise_loopback()
             roomroot.build(folder, spec)
             home = roomroot.Home("/work", "/home/job", "/tmp")
         else:

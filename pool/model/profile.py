@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.frozen import Strict
+from emberpool.pool.model.kubernetes import KubernetesPods
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 """A DNS label that leaves room for a pod's suffix within Kubernetes' 63 characters."""
@@ -68,7 +69,8 @@ class Profile(Strict):
     base_image: str = "base"
     """Image of a claim that names none. Local: `base` is the host's own /usr, read-only."""
     images: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """Local only: further images, name to absolute root folder."""
+    """Further images by name. Local: absolute root folders. Kubernetes: references; `base_image` may be one of the
+    names, or a reference itself."""
     limits: Limits = Limits()
     min_warm: int = Field(default=1, ge=0)
     """Pods kept warm and free, so long as the ceiling allows."""
@@ -87,6 +89,8 @@ class Profile(Strict):
     loopback with everything; isolated ones have no network in common."""
     warm_up: tuple[str, ...] = ()
     """Command run once in a new pod before it counts as ready."""
+    kubernetes: KubernetesPods = KubernetesPods()
+    """Kubernetes only: what its pods are beside this."""
 
     @field_validator("name")
     @classmethod
@@ -113,7 +117,7 @@ class Profile(Strict):
                 "only, isolation 'plain'"
             )
         for name, root in self.images.items():
-            if not Path(root).is_absolute():
+            if self.provider is ProviderKind.LOCAL and not Path(root).is_absolute():
                 raise ValueError(f"images.{name}: {root!r} must be an absolute folder")
         if self.base_image != "base" and self.provider is ProviderKind.LOCAL and self.base_image not in self.images:
             raise ValueError(f"base_image {self.base_image!r} is not in images: add it there, or use 'base'")

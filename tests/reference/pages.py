@@ -4,6 +4,7 @@ import inspect
 
 from emberpool.activities.measures import MEASURES
 from emberpool.pool.model import errors, profile
+from emberpool.pool.model.kubernetes import KubernetesPods
 from emberpool.pool.model.profile import Limits, Profile
 from emberpool.worker.schema import SCHEMAS, descriptions
 from emberpool.worker.settings import Settings
@@ -34,6 +35,8 @@ def profiles() -> str:
         fields(Profile),
         f"\n## limits\n\n{summary(Limits)}\n\n",
         fields(Limits, "limits."),
+        f"\n## kubernetes\n\n{summary(KubernetesPods)}\n\n",
+        fields(KubernetesPods, "kubernetes."),
     ]
     for kind in enumerations(Profile):
         told = descriptions(kind)

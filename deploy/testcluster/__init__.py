@@ -1,0 +1,1 @@
+"""A real Kubernetes cluster on one Linux machine, for tests: built from pinned sources, started and ended by pid."""

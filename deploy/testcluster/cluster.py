@@ -1,0 +1,146 @@
+"""The cluster as a whole: up from nothing, down to nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from testcluster.api import Api
+from testcluster.containerd import Containerd
+from testcluster.folders import Built, run_folder
+from testcluster.image import write_images
+from testcluster.kubelet import NODE, start_kubelet
+from testcluster.network import make_bridge, remove_bridge
+from testcluster.objects import RUNTIME_CLASSES, fake_node, runtime_class
+from testcluster.processes import Processes
+from testcluster.traces import Traces
+
+FAKE_NODES = 10
+KUBELET_FOLDERS = ("/var/lib/kubelet", "/var/log/containers", "/run/containerd", "/var/lib/cni")
+"""Folders that the kubelet and the shims make whatever they are told; removed again if they were not there before."""
+
+
+class Cluster:
+    """The one cluster of this machine and user."""
+
+    def __init__(self, where: Built, folder: Path | None = None) -> None:
+        self._where = where
+        self.folder = folder or run_folder()
+        self.processes = Processes(self.folder)
+        self.api = Api(where, self.folder, self.processes)
+        self.containerd = Containerd(where, self.folder, self.processes)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it was started, and every part of it runs."""
+        names = self.processes.names()
+        return "kubelet" in names and all(self.processes.pid(name) for name in names)
+
+    def up(self) -> None:
+        """Start it and wait until pods can run. What an earlier start has left is taken down first.
+
+        Raises:
+            NotUp: a part does not come up; its log is in the folder `logs`.
+        """
+        if self.folder.exists():
+            self.down()
+        self.folder.mkdir(parents=True)
+        self.folder.chmod(0o711)
+        Traces.of_now(KUBELET_FOLDERS).write(self.folder)
+        make_bridge()
+        with ThreadPoolExecutor(2) as beside:
+            images = beside.submit(self._start_containerd)
+            self.api.start()
+            self._start_control()
+            images.result()
+        start_kubelet(self._where, self.folder, self.processes, self.api, self.containerd)
+        self._start_kwok()
+        objects = [runtime_class(name) for name in RUNTIME_CLASSES]
+        objects += [fake_node(f"fake-{number}") for number in range(FAKE_NODES)]
+        self.apply(objects)
+        self.processes.wait("kubelet", self._pods_can_run, 60)
+
+    def down(self) -> None:
+        """End every process, mount, bridge and folder of it. Idempotent."""
+        if self.processes.pid("kubelet") and self.processes.pid("kube-apiserver"):
+            self._delete_pods()
+        for name in reversed(self.processes.names()):
+            if name == "containerd":
+                self.containerd.end_shims()
+            self.processes.stop(name)
+        self.containerd.end_shims()
+        remove_bridge()
+        if self.folder.exists():
+            Traces.read(self.folder).remove(self.folder)
+            shutil.rmtree(self.folder)
+
+    def kubectl(self, *words: str, stdin: str = "") -> str:
+        """Run kubectl as administrator and return what it prints.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        argv = [self._where.program("kubectl"), "--kubeconfig", str(self.api.kubeconfig), *words]
+        env = {**os.environ, "HOME": str(self.folder)}
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, env=env)
+        if done.returncode:
+            raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def apply(self, objects: list[dict[str, object]]) -> None:
+        """Create or change objects."""
+        items = {"apiVersion": "v1", "kind": "List", "items": objects}
+        self.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
+
+    def _start_containerd(self) -> None:
+        self.containerd.start()
+        archive = self.folder / "images.tar"
+        write_images(self._where, archive)
+        self.containerd.load(archive)
+        archive.unlink()
+
+    def _start_control(self) -> None:
+        common = {"kubeconfig": self.api.kubeconfig, "leader-elect": "false", "secure-port": 0}
+        accounts = {
+            "service-account-private-key-file": self.api.folder / "accounts.key",
+            "use-service-account-credentials": "false",
+        }
+        self._start("kube-controller-manager", {**common, **accounts})
+        self._start("kube-scheduler", common)
+
+    def _start_kwok(self) -> None:
+        options = {
+            "kubeconfig": self.api.kubeconfig,
+            "manage-all-nodes": "false",
+            "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
+            "config": self._where.stages,
+        }
+        self._start("kwok", options)
+
+    def _start(self, program: str, options: Mapping[str, object]) -> None:
+        argv = [self._where.program(program), *(f"--{name}={value}" for name, value in options.items())]
+        # They would look for a configuration of the user's.
+        self.processes.start(program, argv, {"HOME": str(self.folder)})
+
+    def _pods_can_run(self) -> bool:
+        """Whether the node is ready and pods get their service account."""
+        try:
+            node = json.loads(self.kubectl("get", "node", NODE, "-o", "json"))
+            self.kubectl("get", "serviceaccount", "default")
+        except RuntimeError:
+            return False
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
+
+    def _delete_pods(self) -> None:
+        """While the kubelet still runs: it alone takes a pod down whole."""
+        try:
+            self.kubectl("delete", "pods", "--all", "--all-namespaces", "--grace-period=1", "--wait=false")
+        except RuntimeError:
+            return
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and self.containerd.ctr("tasks", "list", "--quiet").stdout.strip():
+            time.sleep(0.1)

@@ -1,0 +1,39 @@
+"""What a profile of provider kubernetes says of its pods beside what every profile says."""
+
+from collections.abc import Mapping
+
+from pydantic import Field, JsonValue
+
+from emberpool.pool.model.frozen import Strict
+
+
+class KubernetesPods(Strict):
+    """Pods of one profile in a cluster."""
+
+    cpu: float = Field(default=1.0, gt=0)
+    """Cores that one pod asks for."""
+    cpu_limit: float | None = Field(default=None, gt=0)
+    """Cores that it may use at most. None: what its node has to spare, shared by what pods asked for."""
+    extra_memory_mb: int = Field(default=64, ge=32)
+    """MiB beside `limits.memory_mb`: emberd's own, so that a job meets its limit before the container does."""
+    scratch_mb: int = Field(default=4096, ge=64)
+    """MiB that jobs of one pod may write; a pod that writes more is evicted by its node."""
+    runtime_class: str = ""
+    """A RuntimeClass of the cluster; empty is its default."""
+    image_prefixes: tuple[str, ...] = ()
+    """Images that a claim may name by their full reference must begin with one of these, as in `ghcr.io/acme/`."""
+    node_selector: Mapping[str, str] = Field(default_factory=dict[str, str])
+    """Labels that a node must have to get these pods."""
+    tolerations: tuple[Mapping[str, JsonValue], ...] = ()
+    """As in a pod's specification."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets in the pods' namespace, for registries that want a login."""
+    service_account: str = ""
+    """Its token is never mounted; it matters for admission only."""
+    patience_s: float = Field(default=20.0, ge=0)
+    """Seconds that a new pod may stand unschedulable, or fail to get its image, before it is given up. Raise it where a
+    node must be started first."""
+    creates_per_s: float = Field(default=20.0, gt=0)
+    """Pods created a second at most, by each worker."""
+    starting_at_once: int = Field(default=50, ge=1)
+    """Pods of this profile that may be starting at once, by each worker; a new one waits."""

@@ -1,0 +1,200 @@
+"""The one place that makes a client of the Kubernetes API, and the only one that imports its package.
+
+Pods travel as plain JSON: of a pod's two hundred fields a handful are looked at, and a watch brings many pods.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+
+from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
+from emberpool.pool.model.frozen import Frozen
+
+ANSWER_S = 30.0
+"""Seconds for any answer that is not a watch."""
+SILENT_WATCH_S = 60.0
+"""A watch that says nothing for longer, not even a bookmark, is taken for dead. The server bookmarks about every minute
+only; so this is the extra above its own time-out."""
+IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+Json = dict[str, Any]
+
+
+class Access(Frozen):
+    """Which cluster, and which namespace of it. Empty texts mean what kubectl would take, or the pod's own account."""
+
+    namespace: str = ""
+    kubeconfig: str = ""
+    context: str = ""
+
+
+class ApiRefused(Exception):
+    """The API server answered, and not with success. Caught by the provider, which knows what it means there."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status, self.reason, self.message = status, reason, message
+
+
+class KubernetesApi:
+    """JSON in and out of one API server. Connects when it is first used."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._client: Any = None
+        self._namespace = access.namespace
+        self._opening = asyncio.Lock()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            session = cast(aiohttp.ClientSession | None, client.rest_client.pool_manager)
+            if session is not None and session.connector is not None:
+                # TLS says goodbye at leisure, and a loop that ends before that leaves sockets open.
+                await session.connector.close(abort_ssl=True)
+            await client.close()
+
+    async def namespace(self) -> str:
+        """The namespace that pods are made in."""
+        await self._opened()
+        return self._namespace
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json | list[Json] | None = None,
+        content: str = "application/json",
+    ) -> Json:
+        """One request and its answer.
+
+        Raises:
+            ApiRefused: the server answered with an error.
+            PoolUnavailable: it cannot be reached, or is too busy.
+        """
+        async with self._answered(method, path, query, body, content, ANSWER_S) as response:
+            return _decoded(await response.read())
+
+    @asynccontextmanager
+    async def lines(self, path: str, query: Mapping[str, str], timeout_s: float) -> AsyncGenerator["Lines"]:
+        """A watch: its events as they come, until the server ends it.
+
+        Raises:
+            ApiRefused, PoolUnavailable: as `call`, also while it is read.
+        """
+        limit_s = timeout_s + SILENT_WATCH_S
+        async with self._answered("GET", path, query, None, "application/json", limit_s) as response:
+            yield Lines(response)
+
+    @asynccontextmanager
+    async def _answered(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content: str, limit_s: float
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        client = await self._opened()
+        headers = {"Accept": "application/json", "Content-Type": content}
+        try:
+            request = await client.param_serialize(
+                method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
+                auth_settings=["BearerToken"],
+            )  # fmt: skip
+            answer = await client.call_api(*request, _request_timeout=aiohttp.ClientTimeout(total=limit_s))
+            response = cast(aiohttp.ClientResponse, answer.response)
+            try:
+                if response.status >= 300:
+                    raise _refusal(response.status, await response.read())
+                yield response
+            finally:
+                _let_go(response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise PoolUnavailable(f"the Kubernetes API does not answer: {type(error).__name__} {error}") from error
+
+    async def _opened(self) -> Any:
+        async with self._opening:
+            if self._client is None:
+                self._client = await self._open()
+            return self._client
+
+    async def _open(self) -> Any:
+        try:
+            from kubernetes.aio import client, config
+        except ImportError as error:
+            raise InvalidInput(
+                "provider", "kubernetes needs its client: pip install 'emberpool[kubernetes]'"
+            ) from error
+        settings = cast(Any, client.Configuration())
+        loaders = cast(Any, config)
+        try:
+            if self._inside():
+                loaders.load_incluster_config(client_configuration=settings)
+                self._namespace = self._namespace or IN_POD.with_name("namespace").read_text().strip()
+            else:
+                path = self._access.kubeconfig or str(loaders.KUBE_CONFIG_DEFAULT_LOCATION)
+                context = self._access.context or None
+                await loaders.load_kube_config(path, context, client_configuration=settings, persist_config=False)
+                self._namespace = self._namespace or _named_namespace(loaders, path, context)
+        except (loaders.ConfigException, OSError) as error:
+            raise InvalidInput("kubeconfig", f"cannot be used: {error}") from error
+        # Watches and waits each hold a connection; a hundred, the default, would make the next call queue behind them.
+        settings.connection_pool_maxsize = 0
+        return client.ApiClient(settings)
+
+    def _inside(self) -> bool:
+        """Whether our own pod's account is what to use."""
+        return not self._access.kubeconfig and not os.environ.get("KUBECONFIG") and IN_POD.exists()
+
+
+class Lines:
+    """Events of a watch. Lines are put together from pieces: a pod with long annotations is longer than any buffer."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    def __aiter__(self) -> AsyncGenerator[Json]:
+        return self._read()
+
+    async def _read(self) -> AsyncGenerator[Json]:
+        rest = b""
+        async for piece in self._response.content.iter_any():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield _decoded(line)
+
+
+def _let_go(response: aiohttp.ClientResponse) -> None:
+    """Keep the connection if the answer was read to its end; else cut it off."""
+    transport = response.connection.transport if response.connection is not None else None
+    response.close()
+    if transport is not None:
+        transport.abort()
+
+
+def _decoded(data: bytes) -> Json:
+    try:
+        return cast(Json, json.loads(data))
+    except ValueError as error:
+        raise PoolUnavailable(f"the Kubernetes API answered no JSON: {data[:200]!r}") from error
+
+
+def _refusal(status: int, body: bytes) -> Exception:
+    try:
+        said = cast(Json, json.loads(body))
+    except ValueError:
+        said = {"reason": "", "message": body[:500].decode(errors="replace")}
+    reason, message = str(said.get("reason") or ""), str(said.get("message") or "")
+    if status == 429 or status >= 500:
+        return PoolUnavailable(f"the Kubernetes API is too busy: {status} {reason} {message}")
+    return ApiRefused(status, reason, message)
+
+
+def _named_namespace(loaders: Any, path: str, context: str | None) -> str:
+    contexts, active = loaders.list_kube_config_contexts(path)
+    chosen = next((one for one in contexts if one["name"] == context), active)
+    return str(chosen["context"].get("namespace") or "default")

@@ -1,0 +1,182 @@
+"""From a profile to a pod's manifest and what its emberd is told: pure functions, so that every choice can be read."""
+
+import json
+import math
+import re
+from typing import Any
+
+from emberpool.pool.client.signing import pod_key
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.profile import Network, Profile
+from emberpool.pool.providers.kubernetes.view import CONTAINER, IMAGE_NOTE, PORT
+
+POOL_LABEL = "emberpool.dev/profile"
+DEPLOYMENT_LABEL = "emberpool.dev/deployment"
+CONFIG_NOTE = "emberpool.dev/emberd"
+"""Annotation with emberd's configuration, the pod's key in it: whoever may read pods may sign for them."""
+EMBERD = "/opt/emberpool/emberd/main.py"
+"""Where an image has emberd, beside any python3 from 3.8 on."""
+TOLD, STATE, SCRATCH = "/run/emberd/told", "/run/emberd/state", "/run/emberd/scratch"
+STANDBY_CPU, STANDBY_MB = "10m", 64
+"""What a pod that stands by asks for: next to nothing, so that it fits beside those that work."""
+STANDBY_JOBS_MB = 16
+GRACE_S = 2
+"""Seconds from SIGTERM to SIGKILL; emberd ends its rooms within one."""
+REFERENCE = re.compile(r"[a-z0-9.-]+(:[0-9]+)?/[^\s@:]+(:[\w.-]+|@sha256:[0-9a-f]{64})")
+"""An image's reference in full: registry, path, and a tag or digest."""
+
+
+def image_reference(profile: Profile, image: str) -> str:
+    """The reference of an image as claims name it: a name in the profile's `images`, or a reference itself.
+
+    Raises:
+        InvalidInput: the profile has no such image and allows no such reference.
+    """
+    image = image or profile.base_image
+    if image in profile.images:
+        return profile.images[image]
+    if REFERENCE.fullmatch(image) and (
+        image == profile.base_image or image.startswith(profile.kubernetes.image_prefixes or ("\0",))
+    ):
+        return image
+    known = ", ".join(sorted(profile.images)) or "none by name"
+    raise InvalidInput(
+        "image",
+        f"profile {profile.name!r} has no image {image!r}; it has {known}. "
+        "Add it to `images`, or the start of its reference to `kubernetes.image_prefixes`",
+    )
+
+
+def requests(profile: Profile, standby: bool) -> dict[str, str]:
+    """What a pod reserves on its node."""
+    if standby:
+        return {"cpu": STANDBY_CPU, "memory": f"{STANDBY_MB}Mi"}
+    return {"cpu": cpu_text(profile.kubernetes.cpu), "memory": f"{profile.limits.memory_mb}Mi"}
+
+
+def cpu_text(cores: float) -> str:
+    """Cores as Kubernetes writes them back."""
+    return f"{int(cores)}" if cores == int(cores) else f"{math.ceil(cores * 1000)}m"
+
+
+def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: bool) -> str:
+    """emberd's configuration as docs/emberd-protocol.md has it; the UID comes from the pod itself."""
+    config: dict[str, object] = {
+        "key": pod_key(pool_key, name).hex(),
+        "pod": name,
+        "listen": f"http://0.0.0.0:{PORT}",
+        "state_dir": STATE,
+        "scratch_dir": SCRATCH,
+        "room": {
+            "mode": "namespaces",
+            "root": {"overlay": "/"},
+            "env": {},
+            "network": "own" if profile.network is Network.NONE else "pod",
+        },
+        "limits": profile.limits.model_dump(),
+        "warm_up": list(profile.warm_up),
+        "standby": {"memory_mb": min(STANDBY_JOBS_MB, profile.limits.memory_mb)} if standby else None,
+    }
+    return json.dumps(config)
+
+
+def manifest(
+    profile: Profile, deployment: str, name: PodName, image: str, pool_key: bytes, standby: bool
+) -> dict[str, Any]:
+    """The pod to create. A bare one: nothing but emberpool makes or deletes it.
+
+    Raises:
+        InvalidInput: the image is unknown, or the profile asks for what pods here cannot promise.
+    """
+    if profile.network is Network.OPEN and profile.gang_peers:
+        raise InvalidInput("network", "'open' with gang_peers would let gangs of different callers reach each other")
+    notes = {
+        IMAGE_NOTE: image or profile.base_image,
+        CONFIG_NOTE: emberd_config(profile, name, pool_key, standby),
+        # The pool itself decides which pods go, and by what order.
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "true" if standby else "false",
+    }
+    labels = {POOL_LABEL: profile.name, DEPLOYMENT_LABEL: deployment, "app.kubernetes.io/managed-by": "emberpool"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels, "annotations": notes},
+        "spec": _spec(profile, image_reference(profile, image), standby),
+    }
+
+
+def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
+    about = profile.kubernetes
+    spec: dict[str, Any] = {
+        # A container that ended is a pod that failed: what was in it is gone, and the index must hear of it.
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "hostUsers": False,
+        "dnsPolicy": "Default",
+        "hostname": "sandbox",
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "nodeSelector": dict(about.node_selector),
+        "tolerations": [dict(one) for one in about.tolerations],
+        "imagePullSecrets": [{"name": name} for name in about.image_pull_secrets],
+        "containers": [_container(profile, reference, standby)],
+        "volumes": [
+            {"name": "told", "downwardAPI": {"defaultMode": 0o400, "items": _told()}},
+            {"name": "state", "emptyDir": {"sizeLimit": "1Mi"}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": f"{about.scratch_mb}Mi"}},
+        ],
+    }
+    if about.runtime_class:
+        spec["runtimeClassName"] = about.runtime_class
+    if about.service_account:
+        spec["serviceAccountName"] = about.service_account
+    return spec
+
+
+def _capabilities(profile: Profile) -> list[str]:
+    """What emberd makes rooms with, NET_ADMIN for the loopback of a room with its own network. Jobs have none.
+
+    By `hostUsers: false` they count inside the pod's own user namespace only, and emberd looks whether that is so.
+    """
+    return ["SYS_ADMIN", "NET_ADMIN"] if profile.network is Network.NONE else ["SYS_ADMIN"]
+
+
+def _told() -> list[dict[str, Any]]:
+    """Files, not environment: a variable would stand in /proc/1/environ for whoever gets to read that."""
+    return [
+        {"path": "config", "fieldRef": {"fieldPath": f"metadata.annotations['{CONFIG_NOTE}']"}},
+        {"path": "uid", "fieldRef": {"fieldPath": "metadata.uid"}},
+    ]
+
+
+def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
+    about = profile.kubernetes
+    limits = {"memory": f"{profile.limits.memory_mb + about.extra_memory_mb}Mi"}
+    if about.cpu_limit is not None:
+        limits["cpu"] = cpu_text(max(about.cpu, about.cpu_limit))
+    return {
+        "name": CONTAINER,
+        "image": reference,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-I", EMBERD, TOLD],
+        "ports": [{"name": "emberd", "containerPort": PORT}],
+        "resources": {
+            # Limits are the full share's from the start: promotion then changes requests alone, which no runtime
+            # has to act on, and the pod stays in its class of service, which a resize may not change.
+            "requests": requests(profile, standby),
+            "limits": limits,
+        },
+        "securityContext": {
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "allowPrivilegeEscalation": True,
+            "capabilities": {"add": _capabilities(profile)},
+        },
+        "volumeMounts": [
+            {"name": "told", "mountPath": TOLD, "readOnly": True},
+            {"name": "state", "mountPath": STATE},
+            {"name": "scratch", "mountPath": SCRATCH},
+        ],
+    }

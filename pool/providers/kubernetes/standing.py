@@ -1,0 +1,161 @@
+"""Where each pod stands: what the API says of it, whether its emberd answers, and who waits to hear of it."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager
+
+from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.model.errors import EmberpoolError
+from emberpool.pool.model.ids import PodName, PodUid
+from emberpool.pool.model.pod import Phase, PodFacts
+from emberpool.pool.providers.kubernetes.pacing import Pace
+from emberpool.pool.providers.kubernetes.view import PodView, in_trouble, verdict
+
+FIRST_ASK_S, LATER_ASK_S = 0.02, 0.5
+"""Pauses between two questions to an emberd that does not answer yet. The kubelet would ask once a second, of every
+pod for all its life; we ask until the first answer."""
+
+Changed = Callable[[float], Awaitable[None]]
+
+
+class Standing:
+    """One per provider, on its event loop."""
+
+    def __init__(self, client: EmberdClient, patience_s: float, pace: Pace) -> None:
+        self._client, self._patience_s, self._pace = client, patience_s, pace
+        self._answered: dict[PodName, tuple[PodUid, int]] = {}
+        self._asking: dict[PodName, tuple[tuple[PodUid, int], asyncio.Task[None]]] = {}
+        self._troubled: dict[PodUid, float] = {}
+        self._given_up: dict[PodUid, str] = {}
+        self._uids: dict[PodName, PodUid] = {}
+        self._bells: dict[PodName, set[asyncio.Event]] = {}
+        self._followers: set[asyncio.Queue[PodName]] = set()
+
+    async def aclose(self) -> None:
+        """Ask nobody any more."""
+        tasks = [task for _, task in self._asking.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def heard(self, name: PodName, pod: PodView | None) -> None:
+        """Take a change from the watch in, and tell who waits for it."""
+        if pod is None:
+            self._forget(name)
+            self._pace.withdrawn(name)
+        else:
+            self.look(pod)
+            self._settle(pod)
+        self._ring(name)
+
+    def look(self, pod: PodView) -> None:
+        """See to it that a running pod's emberd is asked until it answers."""
+        self._uids[pod.name] = pod.uid
+        if in_trouble(pod):
+            if pod.uid not in self._troubled:
+                self._troubled[pod.uid] = time.monotonic()
+                asyncio.get_running_loop().call_later(self._patience_s + 0.01, self._ring, pod.name)
+        else:
+            self._troubled.pop(pod.uid, None)
+        incarnation, task = self._asking.get(pod.name, ((PodUid(""), 0), None))
+        if task is not None and (incarnation != pod.incarnation or not pod.running):
+            task.cancel()
+            del self._asking[pod.name]
+            task = None
+        if task is None and self._to_ask(pod):
+            asking = asyncio.create_task(self._ask(pod), name=f"emberpool-ask-{pod.name}")
+            self._asking[pod.name] = (pod.incarnation, asking)
+
+    def facts(self, pod: PodView) -> PodFacts:
+        """The pod as a provider tells of it. One that was given up stays so."""
+        since = self._troubled.get(pod.uid)
+        waits_s = 0.0 if since is None else time.monotonic() - since
+        answered = self._answered.get(pod.name) == pod.incarnation
+        phase, reason = verdict(pod, answered, waits_s, self._patience_s)
+        if pod.uid in self._given_up:
+            phase, reason = Phase.FAILED, self._given_up[pod.uid]
+        elif phase is Phase.FAILED:
+            self._given_up[pod.uid] = reason
+        shown = reason if phase is Phase.FAILED else ""
+        return PodFacts(
+            name=pod.name, uid=pod.uid, phase=phase, endpoint=pod.endpoint, image=pod.image, reason=shown[:500]
+        )
+
+    async def asked(self, pods: Iterable[PodView], limit_s: float) -> None:
+        """Wait, for a while, until those that run have been asked."""
+        names = {pod.name for pod in pods}
+        tasks = [task for name, (_, task) in self._asking.items() if name in names]
+        if tasks:
+            await asyncio.wait(tasks, timeout=limit_s)
+
+    @contextmanager
+    def waiting(self, name: PodName) -> Generator[Changed]:
+        """Hear of one pod: changes that come after the block began are not missed by `await changed(limit_s)`."""
+        bell = asyncio.Event()
+        self._bells.setdefault(name, set()).add(bell)
+
+        async def changed(limit_s: float) -> None:
+            await asyncio.wait({waiter := asyncio.ensure_future(bell.wait())}, timeout=max(0.0, limit_s))
+            waiter.cancel()
+
+        try:
+            yield changed
+        finally:
+            bells = self._bells[name]
+            bells.discard(bell)
+            if not bells:
+                del self._bells[name]
+
+    @contextmanager
+    def following(self) -> Generator[asyncio.Queue[PodName]]:
+        """Names of pods of which something may have changed, as it does."""
+        news: asyncio.Queue[PodName] = asyncio.Queue()
+        self._followers.add(news)
+        try:
+            yield news
+        finally:
+            self._followers.discard(news)
+
+    def _to_ask(self, pod: PodView) -> bool:
+        answered = self._answered.get(pod.name) == pod.incarnation
+        return pod.running and bool(pod.address) and not pod.deleting and not answered
+
+    async def _ask(self, pod: PodView) -> None:
+        """Until emberd answers; cancelled when the pod changes its incarnation or goes."""
+        pause_s = FIRST_ASK_S
+        while True:
+            try:
+                await self._client.state(pod.name, pod.endpoint)
+                break
+            except EmberpoolError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(LATER_ASK_S, pause_s * 1.5)
+        self._answered[pod.name] = pod.incarnation
+        self._asking.pop(pod.name, None)
+        self._pace.settled(pod.name, True, time.monotonic())
+        self._ring(pod.name)
+
+    def _settle(self, pod: PodView) -> None:
+        facts = self.facts(pod)
+        if facts.phase is Phase.FAILED:
+            if facts.reason == "deleted":
+                self._pace.withdrawn(pod.name)
+            else:
+                self._pace.settled(pod.name, False, time.monotonic())
+
+    def _forget(self, name: PodName) -> None:
+        self._answered.pop(name, None)
+        _, task = self._asking.pop(name, (None, None))
+        if task is not None:
+            task.cancel()
+        uid = self._uids.pop(name, None)
+        if uid is not None:
+            self._troubled.pop(uid, None)
+            self._given_up.pop(uid, None)
+
+    def _ring(self, name: PodName) -> None:
+        for bell in self._bells.get(name, ()):
+            bell.set()
+        for news in self._followers:
+            news.put_nowait(name)

@@ -1,0 +1,96 @@
+"""deploy/testcluster: its parts where no cluster is needed, and the whole of it, up and down without a trace."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from testcluster.cluster import Cluster
+from testcluster.folders import built
+from testcluster.image import Archive, Image, layer
+from testcluster.network import BRIDGE
+from testcluster.pins import pins_hash
+from testcluster.processes import NotUp, Processes, started_at
+from testcluster.runc_or_runsc import adopt, container, split
+from testcluster.traces import mounts_below
+
+
+def test_an_archive_is_an_image_for_containerd(tmp_path: Path) -> None:
+    """Every blob lies under its digest, once; the index names the images; the configuration names the layers."""
+    shared = layer(tmp_path / "a.tar", {"etc/a": b"a"})
+    archive = Archive(tmp_path / "images.tar")
+    for name in ("x/one:1", "x/two:1"):
+        archive.add(Image(name, [shared], ["/bin/a"]))
+    archive.close()
+    with tarfile.open(tmp_path / "images.tar") as tar:
+        names = tar.getnames()
+        data = {name: file.read() for name in names if (file := tar.extractfile(name)) is not None}
+    assert len(names) == len(set(names))
+    for name, content in data.items():
+        if name.startswith("blobs/"):
+            assert name == f"blobs/sha256/{hashlib.sha256(content).hexdigest()}"
+    index = json.loads(data["index.json"])
+    assert [one["annotations"]["io.containerd.image.name"] for one in index["manifests"]] == ["x/one:1", "x/two:1"]
+    manifest = json.loads(data["blobs/sha256/" + index["manifests"][0]["digest"].partition(":")[2]])
+    assert manifest["layers"][0]["size"] == shared.stat().st_size
+
+
+def test_the_pins_name_the_cache() -> None:
+    """The same pins, the same folder."""
+    assert built().folder.name == pins_hash()
+    assert len(pins_hash()) == 16
+
+
+def test_gvisors_stand_in_finds_the_container(tmp_path: Path) -> None:
+    """Whatever options runc's shim gives; a sandbox container stays runc's, another one loses what misleads runsc."""
+    words = ["--root", "/r/k8s.io", "--log", "/l", "--log-format", "json", "kill", "--all", "abc", "9"]
+    options, command, rest = split(words)
+    assert (options["--root"], command, container(command, rest)) == ("/r/k8s.io", "kill", "abc")
+    assert container("delete", ["--force", "abc"]) == "abc"
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"annotations": {"io.kubernetes.cri.container-type": "sandbox"}}))
+    assert not adopt(tmp_path)
+    config.write_text(json.dumps({"annotations": {"io.kubernetes.cri.container-type": "container", "a": "b"}}))
+    assert adopt(tmp_path)
+    assert json.loads(config.read_text())["annotations"] == {"a": "b"}
+
+
+def test_a_process_is_ended_by_pid_and_start_time(tmp_path: Path) -> None:
+    """One that ended is told with the end of its log; a pid that another process has got is not ours."""
+    processes = Processes(tmp_path)
+    processes.start("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"])
+    pid = processes.pid("sleeper")
+    assert pid and processes.names() == ["sleeper"]
+    processes.stop("sleeper")
+    assert not started_at(pid) and processes.names() == []
+    processes.start("crasher", [sys.executable, "-c", "print('no such option'); raise SystemExit(1)"])
+    with pytest.raises(NotUp, match="no such option"):
+        processes.wait("crasher", lambda: False, 30)
+    processes.stop("crasher")
+    (tmp_path / "pids" / "crasher").write_text(f"{os.getpid()} 1")
+    assert processes.pid("crasher") == 0
+
+
+@pytest.mark.cluster
+def test_a_cluster_leaves_nothing_behind() -> None:
+    """From nothing to pods that run and back: no process, mount, bridge, cgroup or folder is left."""
+    cluster = Cluster(built())
+    if cluster.is_up:
+        pytest.skip("a cluster is up, and stays so")
+    try:
+        cluster.up()
+        pids = {name: cluster.processes.pid(name) for name in cluster.processes.names()}
+        assert all(pids.values()) and len(pids) >= 7
+        assert "fake-9" in cluster.kubectl("get", "nodes")
+    finally:
+        cluster.down()
+    assert not any(started_at(pid) for pid in pids.values())
+    assert not cluster.folder.exists() and not mounts_below(str(cluster.folder))
+    assert not Path(f"/sys/class/net/{BRIDGE}").exists()
+    assert not list(Path("/sys/fs/cgroup").glob("*/kubepods"))
+    left = subprocess.run(["pgrep", "-f", str(cluster.folder)], capture_output=True, text=True)
+    assert left.stdout == ""

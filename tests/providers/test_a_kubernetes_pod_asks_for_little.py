@@ -1,0 +1,93 @@
+"""The manifest of a pod: what it asks for, what it may do, and what it is told."""
+
+import json
+from typing import Any
+
+import pytest
+
+from emberpool.pool.client.signing import pod_key
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.profile import Profile
+from emberpool.pool.providers.kubernetes.pod_spec import CONFIG_NOTE, image_reference, manifest
+
+KEY = b"k" * 32
+NAME = PodName("py-1")
+
+
+def profile(**fields: object) -> Profile:
+    """A profile with two images by name."""
+    images = {"base": "ghcr.io/acme/py:1", "other": "ghcr.io/acme/py:2"}
+    return Profile.model_validate({"name": "py", "provider": "kubernetes", "images": images} | fields)
+
+
+def made(standby: bool = False, image: str = "", **fields: object) -> dict[str, Any]:
+    """A pod's manifest."""
+    return manifest(profile(**fields), "prod", NAME, image, KEY, standby)
+
+
+def test_a_job_gets_no_account_and_no_host() -> None:
+    """No token, no environment of services, a user namespace of its own, and the runtime's filter of system calls."""
+    spec = made()["spec"]
+    assert spec["automountServiceAccountToken"] is False and spec["enableServiceLinks"] is False
+    assert spec["hostUsers"] is False and spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    security = spec["containers"][0]["securityContext"]
+    assert "privileged" not in security and security["capabilities"] == {"add": ["SYS_ADMIN", "NET_ADMIN"]}
+    shared = made(network="open")["spec"]["containers"][0]["securityContext"]
+    assert shared["capabilities"] == {"add": ["SYS_ADMIN"]}
+
+
+def test_the_key_is_the_pods_own_and_stands_in_one_place() -> None:
+    """HMAC(pool key, pod name), in one annotation: neither in argv nor in the environment."""
+    pod = made()
+    config = json.loads(pod["metadata"]["annotations"].pop(CONFIG_NOTE))
+    assert config["key"] == pod_key(KEY, NAME).hex()
+    assert config["key"] not in json.dumps(pod) and KEY.hex() not in json.dumps(pod)
+    assert "env" not in pod["spec"]["containers"][0]
+
+
+def test_jobs_without_network_get_rooms_with_one_of_their_own() -> None:
+    """A pod has a network whatever the profile says, since workers reach emberd by it: the room is what has none."""
+    configs = [
+        json.loads(made(network=network)["metadata"]["annotations"][CONFIG_NOTE]) for network in ("none", "open")
+    ]
+    assert [config["room"]["network"] for config in configs] == ["own", "pod"]
+
+
+def test_what_jobs_write_is_limited() -> None:
+    """Rooms write to a volume with a size; the container's memory is the jobs' and a little for emberd."""
+    spec = made(limits={"memory_mb": 512}, kubernetes={"scratch_mb": 100, "extra_memory_mb": 40})["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["scratch"]["emptyDir"] == {"sizeLimit": "100Mi"}
+    assert spec["containers"][0]["resources"]["limits"]["memory"] == "552Mi"
+
+
+def test_standby_asks_for_next_to_nothing() -> None:
+    """Requests alone differ, so that a resize of them is all that a promotion needs."""
+    full, tiny = (made(standby)["spec"]["containers"][0]["resources"] for standby in (False, True))
+    assert tiny["requests"] == {"cpu": "10m", "memory": "64Mi"}
+    assert full["requests"] == {"cpu": "1", "memory": "1024Mi"}
+    assert tiny["limits"] == full["limits"] == {"memory": "1088Mi"}
+    assert made(kubernetes={"cpu": 0.25, "cpu_limit": 2})["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2"
+
+
+def test_only_standby_may_be_moved_by_the_autoscaler() -> None:
+    """Which pod goes, and when, is the pool's to say; nothing is written to a pod as it is claimed."""
+    note = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+    assert [made(standby)["metadata"]["annotations"][note] for standby in (False, True)] == ["false", "true"]
+
+
+def test_images_are_named_or_allowed() -> None:
+    """A name of the profile's, or a whole reference with an allowed beginning; all else is the caller's mistake."""
+    open_to = profile(kubernetes={"image_prefixes": ["ghcr.io/acme/"]})
+    assert image_reference(open_to, "") == "ghcr.io/acme/py:1"
+    assert image_reference(open_to, "other") == "ghcr.io/acme/py:2"
+    assert image_reference(open_to, "ghcr.io/acme/swe/x@sha256:" + "0" * 64).startswith("ghcr.io/acme/swe/x@")
+    for wrong in ("ghcr.io/evil/x:1", "ghcr.io/acme/no-tag", "nothing", "ghcr.io/acme/a b:1"):
+        with pytest.raises(InvalidInput, match="has no image"):
+            image_reference(open_to, wrong)
+    with pytest.raises(InvalidInput, match="has no image"):
+        image_reference(profile(), "ghcr.io/acme/py:3")
+    by_reference = profile(base_image="ghcr.io/acme/other:7", images={})
+    assert image_reference(by_reference, "") == "ghcr.io/acme/other:7"

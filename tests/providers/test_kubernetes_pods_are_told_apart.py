@@ -1,0 +1,121 @@
+"""What a pod's status means: each way to fail has a word of its own, and a pod that may still come is not given up."""
+
+from typing import Any
+
+import pytest
+from fixtures.kubernetes_json import ended, pod_json, running, waiting
+
+from emberpool.pool.model.pod import Phase
+from emberpool.pool.providers.kubernetes.quantity import amount, same_amounts
+from emberpool.pool.providers.kubernetes.view import verdict, view
+
+PATIENCE_S = 20.0
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+}
+
+
+def judged(pod: dict[str, Any], answered: bool = False, waits_s: float = 0.0) -> tuple[Phase, str]:
+    """Phase and first word of the reason."""
+    phase, reason = verdict(view(pod), answered, waits_s, PATIENCE_S)
+    return phase, reason.partition(":")[0]
+
+
+def test_ready_means_that_emberd_has_answered() -> None:
+    """A container that runs is not enough: its emberd may still warm up."""
+    assert judged(running()) == (Phase.PENDING, "")
+    assert judged(running(), answered=True) == (Phase.READY, "")
+
+
+def test_a_pod_without_status_is_pending() -> None:
+    """Nothing published yet is not empty, nor failed."""
+    pod = pod_json()
+    del pod["status"]
+    assert judged(pod) == (Phase.PENDING, "")
+    assert view(pod).address is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "word"),
+    [
+        (ended(137, "OOMKilled"), "oom"),
+        (ended(137), "exited"),
+        (ended(3), "exited"),
+        (pod_json(phase="Failed", reason="Evicted", message="The node was low on resource: memory."), "evicted"),
+        (pod_json(phase="Failed", reason="NodeShutdown", message="shutting down"), "node_lost"),
+        (running(conditions=({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},)),
+         "evicted"),
+        (waiting("InvalidImageName", "couldn't parse image reference"), "image_pull"),
+        (waiting("ErrImageNeverPull"), "image_pull"),
+    ],
+)  # fmt: skip
+def test_every_end_has_its_word(pod: dict[str, Any], word: str) -> None:
+    """OOM, eviction, a lost node, an exit and an impossible image: told apart at once, whether emberd had answered."""
+    assert judged(pod, answered=True) == (Phase.FAILED, word)
+
+
+def test_an_eviction_is_the_cause_and_the_exit_its_effect() -> None:
+    """An evicted pod's container is killed by a signal: the eviction is what is told."""
+    pod = ended(137, conditions=({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"},))
+    assert verdict(view(pod), True, 0.0, PATIENCE_S) == (Phase.FAILED, "evicted: EvictionByEvictionAPI")
+
+
+def test_a_signal_is_named() -> None:
+    """128 and a number is how the kubelet tells of a signal."""
+    assert verdict(view(ended(137)), True, 0.0, PATIENCE_S)[1] == "exited: killed by SIGKILL"
+    assert verdict(view(ended(3)), True, 0.0, PATIENCE_S)[1] == "exited: status 3"
+
+
+def test_trouble_that_may_pass_is_waited_for() -> None:
+    """opensandbox-group/OpenSandbox#1956: no room, a registry that is away: given up after the profile's patience, with
+    the cause; an image that the registry does not have: at once."""
+    for pod, word in (
+        (pod_json(conditions=(UNSCHEDULABLE,)), "unschedulable"),
+        (waiting("ImagePullBackOff", "dial tcp: connection refused"), "image_pull"),
+        (waiting("CreateContainerError", "context deadline exceeded"), "not_started"),
+    ):
+        assert judged(pod) == (Phase.PENDING, word)
+        assert judged(pod, waits_s=PATIENCE_S - 0.1) == (Phase.PENDING, word)
+        assert judged(pod, waits_s=PATIENCE_S) == (Phase.FAILED, word)
+    for said in ("docker.io/x:1: not found", "401 Unauthorized", "denied: requested access to the resource is denied"):
+        assert judged(waiting("ErrImagePull", said)) == (Phase.FAILED, "image_pull")
+
+
+def test_the_reason_says_what_is_missing() -> None:
+    """The scheduler's own words reach the caller."""
+    _, reason = verdict(view(pod_json(conditions=(UNSCHEDULABLE,))), False, PATIENCE_S, PATIENCE_S)
+    assert "Insufficient nvidia.com/gpu" in reason
+
+
+def test_a_pod_that_is_being_deleted_is_over() -> None:
+    """It may answer for its grace time yet, and nobody may be sent there."""
+    pod = running()
+    pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:05:05Z"
+    assert judged(pod, answered=True) == (Phase.FAILED, "deleted")
+
+
+def test_a_restart_is_another_incarnation() -> None:
+    """UKGovernmentBEIS/inspect_k8s_sandbox#35: the same pod with a container that was started again is not the same
+    place."""
+    before, after = running(), running()
+    after["status"]["containerStatuses"][0]["restartCount"] = 1
+    assert view(before).incarnation != view(after).incarnation
+
+
+def test_an_ipv6_address_makes_an_endpoint() -> None:
+    """Its colons are kept from the port's."""
+    pod = running()
+    pod["status"]["podIP"] = "fd00::7"
+    assert view(pod).endpoint == "http://[fd00::7]:7070"
+
+
+def test_quantities_compare_by_amount() -> None:
+    """The server writes 1Gi for 1024Mi and 1 for 1000m."""
+    assert same_amounts({"cpu": "1", "memory": "1Gi"}, {"cpu": "1000m", "memory": "1024Mi"})
+    assert not same_amounts({"cpu": "1", "memory": "1G"}, {"cpu": "1", "memory": "1Gi"})
+    assert not same_amounts({"cpu": "1"}, {"cpu": "1", "memory": "1Gi"})
+    with pytest.raises(ValueError, match="no quantity"):
+        amount("much")

@@ -1,0 +1,69 @@
+"""Promotion and image swap of Kubernetes pods, in place: on the simulated API, and on the test cluster."""
+
+from typing import Any
+
+import pytest
+from fixtures.kubernetes_site import TAG, PodsOfOneKey
+from fixtures.local import new_name
+
+from emberpool.pool.model.pod import Phase
+from emberpool.pool.providers.kubernetes.quantity import same_amounts
+from emberpool.pool.providers.kubernetes.view import view
+
+
+@pytest.fixture(params=["simulated_site", pytest.param("kubernetes_site", marks=pytest.mark.cluster)])
+def site(request: pytest.FixtureRequest) -> Any:
+    """Each kind of Kubernetes pods."""
+    return request.getfixturevalue(request.param)
+
+
+async def test_a_swapped_pod_is_the_same_pod_with_another_image(site: PodsOfOneKey) -> None:
+    """UID, address and tag stay; the new emberd has proved that nothing of the last job is left."""
+    provider, name = site.kubernetes, new_name()
+    await provider.create(name, "")
+    await site.job(name, "touch left")
+    before, epoch = await provider.wait_ready(name, 0), (await site.emberd_state(name)).epoch
+    assert await provider.swap(name, "second", epoch + 1) == ""
+    assert await provider.swap(name, "second", epoch + 1) == "", "a retry finds it done"
+    after = await provider.wait_ready(name, 0)
+    assert (after.phase, after.uid, after.endpoint) == (Phase.READY, before.uid, before.endpoint)
+    assert (after.image, (await provider.list())[0].image) == ("second", "second")
+    assert view(await site.pod(name)).restarts == 1
+    state = await site.emberd_state(name)
+    assert (state.state, state.tag, state.epoch) == ("clean", TAG, epoch + 1)
+    assert await site.job(name, "ls -A") == ""
+
+
+async def test_a_swap_of_an_unused_pod_leaves_it_unused(site: PodsOfOneKey) -> None:
+    """It has no tag before and none after."""
+    provider, name = site.kubernetes, new_name()
+    await provider.create(name, "")
+    await provider.wait_ready(name, 30)
+    assert await provider.swap(name, "second", 5) == ""
+    state = await site.emberd_state(name)
+    assert (state.state, state.tag, state.uses) == ("clean", "", 0)
+
+
+async def test_a_promoted_pod_holds_its_full_share(site: PodsOfOneKey) -> None:
+    """Tiny requests while it stands by; the profile's after the promotion, without a restart."""
+    provider, name = site.kubernetes, new_name()
+    await provider.create(name, "", standby=True)
+    assert (await provider.wait_ready(name, 30)).phase is Phase.READY
+    assert same_amounts(view(await site.pod(name)).requests, {"cpu": "10m", "memory": "64Mi"})
+    assert await provider.promote(name) == ""
+    after, wanted = view(await site.pod(name)), provider.profile
+    full = {"cpu": str(wanted.kubernetes.cpu), "memory": f"{wanted.limits.memory_mb}Mi"}
+    assert same_amounts(after.requests, full)
+    assert after.restarts == 0
+
+
+async def test_a_swap_that_is_no_swap_any_more_changes_nothing(site: PodsOfOneKey) -> None:
+    """A pod that was leased since refuses a late swap's fence by its epoch, and the caller is told."""
+    provider, name = site.kubernetes, new_name()
+    await provider.create(name, "")
+    await site.job(name, "true")
+    await site.job(name, "true")
+    epoch = (await site.emberd_state(name)).epoch
+    proof = await site.lease(name)
+    assert (await provider.swap(name, "base", epoch - 1)).startswith("emberd: ")
+    assert (await site.emberd_state(name)).lease == proof.request_id
