@@ -123,12 +123,8 @@ class KubernetesApi:
             return self._client
 
     async def _open(self) -> Any:
-        try:
-            from kubernetes.aio import client, config
-        except ImportError as error:
-            raise InvalidInput(
-                "provider", "kubernetes needs its client: pip install 'emberpool[kubernetes]'"
-            ) from error
+        from kubernetes.aio import client, config  # large: only workers with such pools pay for it
+
         settings = cast(Any, client.Configuration())
         loaders = cast(Any, config)
         try:
