@@ -38,6 +38,7 @@ class Ladder:
             self._line.charge(lease.caller)
         self._line.leave(request_id)
         memory.deadlines.discard(request_id)
+        # Higher than on any pod that the request had before, so that nothing late about that one is taken to be about this.
         memory.change(
             name,
             PodState.LEASED,
@@ -46,7 +47,7 @@ class Ladder:
             maker="",
             orphan=False,
             tag=lease.tag,
-            epoch=pod.epoch + 1,
+            epoch=max(pod.epoch, lease.epoch) + 1,
             uses=pod.uses + 1,
             reason="",
             fingerprint=lease.fingerprint or pod.fingerprint,
