@@ -38,7 +38,7 @@ class Ladder:
             self._line.charge(lease.caller)
         self._line.leave(request_id)
         memory.deadlines.discard(request_id)
-        # Higher than on any pod that the request had before, so that nothing late about that one is taken to be about this.
+        # Higher than on any pod that the request had before, so that a late word about that one is not taken for this.
         memory.change(
             name,
             PodState.LEASED,

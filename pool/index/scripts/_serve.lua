@@ -45,7 +45,7 @@ local function lease_pod(id, lease, name, pod, source)
   end
   line_leave(id, lease)
   call('ZREM', key('deadlines'), id)
-  -- Higher than on any pod that the request had before, so that nothing late about that one is taken to be about this.
+  -- Higher than on any pod that the request had before, so that a late word about that one is not taken for this.
   change(name, pod, {
     state = 'leased', lease = id, reserved = '', maker = '', orphan = '', tag = lease.tag,
     epoch = math.max(pod.epoch, lease.epoch) + 1,
