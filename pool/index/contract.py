@@ -219,7 +219,8 @@ class PoolIndex(Protocol):
     ) -> Literal["moved", "lost", "stale"]:
         """emberd of a newly claimed pod did not answer: the pod drains, the request may claim again (moved).
 
-        It has another pod already if one can be had, also past its deadline.
+        It has another pod already if one can be had, also past its deadline. Told again while the request lives, it
+        answers so again and changes nothing.
         """
         ...
 

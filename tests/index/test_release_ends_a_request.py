@@ -164,6 +164,19 @@ async def test_first_contact_failed_moves_on(index: RedisIndex) -> None:
     assert again.pod.name != lease.pod.name and again.new
 
 
+async def test_first_contact_failed_told_twice_costs_one_pod(index: RedisIndex) -> None:
+    """Told once more, as after a connection that broke, it leaves the pod alone that the request has by then."""
+    await warm(index, "p1", "p2", "p3")
+    lease = await claimed(index, "r1")
+    assert await index.first_contact_failed(RequestId("r1"), lease.epoch, "silent") == "moved"
+    again = await claimed(index, "r1")
+    assert again.pod.name != lease.pod.name and again.epoch > lease.epoch
+    assert await index.first_contact_failed(RequestId("r1"), lease.epoch, "silent") == "moved"
+    await index.end_call(RequestId("r1"), lease.epoch)
+    assert (await claimed(index, "r1", epoch=again.epoch)).pod == again.pod
+    assert isinstance(await index.claim(request("r1", epoch=lease.epoch)), Lost)
+
+
 async def test_a_name_is_used_once(index: RedisIndex) -> None:
     """A request whose pod was made for it, served and failed at first contact has its next pod made by another name."""
     await index.set_targets(2, 1, 0)

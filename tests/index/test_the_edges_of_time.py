@@ -185,6 +185,18 @@ async def test_a_detached_reservation_ends_at_its_deadline(index: Turned, detach
     assert pod is not None and pod.reserved_for == ""
 
 
+async def test_an_adopted_reservation_has_no_deadline(index: Turned) -> None:
+    """Who adopts a sandbox whose pod is being made gets it however long that takes, as its first holder would have."""
+    await index.expire(10)
+    await index.set_targets(2, 1, 0)
+    assert (await index.claim(request("r1", wait_timeout_s=25))).kind == "provision"
+    assert await index.detach(RequestId("r1"))
+    assert await index.adopt(RequestId("r1"), request("r2").holder)
+    index.turn(25_000)
+    assert await index.expire(10) == 0
+    assert (await index.claim(request("r1", wait_timeout_s=25))).kind == "provision"
+
+
 async def test_a_kept_pod_retires_at_its_deadline(index: Turned) -> None:
     """Not a millisecond before its keep-alive is over."""
     await warm(index, "p1")

@@ -149,6 +149,8 @@ class ModelIndex:
     ) -> Literal["moved", "lost", "stale"]:
         """See PoolIndex.first_contact_failed."""
         lease = self._begin().leases.get(request_id)
+        if lease is not None and lease.moved_epoch == epoch > 0 and lease.state in LIVE:
+            return "moved"
         if lease is None or lease.state != "leased" or lease.epoch != epoch:
             return "stale"
         if lease.answers > 1:
@@ -157,6 +159,7 @@ class ModelIndex:
         self.memory.soil(lease.pod, reason)
         self.memory.change(lease.pod, PodState.DRAINING, reason=reason)
         self.memory.expiry.discard(request_id)
+        lease.moved_epoch = lease.epoch
         self.line.enter(request_id)
         self._ladder.take(request_id)
         return "moved"
@@ -178,6 +181,8 @@ class ModelIndex:
         if lease is None or lease.state not in LIVE:
             return False
         lease.holder, lease.detached = holder, False
+        if self._ladder.being_made(request_id):
+            self.memory.deadlines.discard(request_id)
         self.memory.touch(request_id)
         return True
 

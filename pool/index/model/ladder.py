@@ -38,6 +38,7 @@ class Ladder:
             self._line.charge(lease.caller)
         self._line.leave(request_id)
         memory.deadlines.discard(request_id)
+        # Higher than on any pod that the request had before, so that a late word about that one is not taken for this.
         memory.change(
             name,
             PodState.LEASED,
@@ -46,7 +47,7 @@ class Ladder:
             maker="",
             orphan=False,
             tag=lease.tag,
-            epoch=pod.epoch + 1,
+            epoch=max(pod.epoch, lease.epoch) + 1,
             uses=pod.uses + 1,
             reason="",
             fingerprint=lease.fingerprint or pod.fingerprint,
@@ -69,6 +70,14 @@ class Ladder:
                 memory.set_expiry(name)
                 memory.wake(name)
                 memory.keep_for(f"gang:{lease.gang}", memory.limits.tombstone_ms)
+
+    def being_made(self, request_id: str) -> bool:
+        """Whether a pod is made, promoted or swapped for the request, which has no deadline while its holder lives."""
+        lease = self._memory.leases[request_id]
+        if lease.state != "reserved":
+            return False
+        pod = self._memory.pods[lease.pod]
+        return pod.state in (PodState.PROMOTING, PodState.SWAPPING) or pod.maker == request_id
 
     def holder_lost(self, request_id: str, reason: str) -> None:
         """Whoever held a pod that broke has lost it; one whose gang still gathers has not begun: it gets another."""

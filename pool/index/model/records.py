@@ -112,6 +112,8 @@ class Lease:
     gap: int = 0
     closed_epoch: int = 0
     """Epoch at which it left its pod dirty."""
+    moved_epoch: int = 0
+    """Epoch of the last pod that failed at first contact."""
     gang: str = ""
     """Gang that it is one of."""
     gathering: bool = False

@@ -88,7 +88,7 @@ end
 -- A table written out, since it is made anew for every script that runs: anything that computes it costs each of them.
 local NUMERIC = {
   epoch = 1, uses = 1, since = 1, keep_until = 1, hold_ms = 1, priority = 1, rank = 1, arrival = 1, deadline = 1,
-  limit_ms = 1, answers = 1, expires = 1, touched = 1, gap = 1, reserved_at = 1, closed_epoch = 1, tries = 1, running = 1,
+  limit_ms = 1, answers = 1, expires = 1, touched = 1, gap = 1, reserved_at = 1, closed_epoch = 1, moved_epoch = 1, tries = 1, running = 1,
   busy_until = 1,
 }
 

@@ -45,8 +45,10 @@ local function lease_pod(id, lease, name, pod, source)
   end
   line_leave(id, lease)
   call('ZREM', key('deadlines'), id)
+  -- Higher than on any pod that the request had before, so that a late word about that one is not taken for this.
   change(name, pod, {
-    state = 'leased', lease = id, reserved = '', maker = '', orphan = '', tag = lease.tag, epoch = pod.epoch + 1,
+    state = 'leased', lease = id, reserved = '', maker = '', orphan = '', tag = lease.tag,
+    epoch = math.max(pod.epoch, lease.epoch) + 1,
     uses = pod.uses + 1, reason = '', fingerprint = lease.fingerprint ~= '' and lease.fingerprint or pod.fingerprint,
   })
   lease.state, lease.pod, lease.epoch, lease.source, lease.answers = 'leased', name, pod.epoch, source, 0

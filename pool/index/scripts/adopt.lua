@@ -8,6 +8,11 @@ if not lease or (lease.state ~= 'leased' and lease.state ~= 'waiting' and lease.
   return {'none'}
 end
 lease.holder, lease.detached = ARGV[2], ''
+local pod = lease.state == 'reserved' and pod_of(lease.pod)
+if pod and (pod.state == 'promoting' or pod.state == 'swapping' or (pod.state == 'starting' and pod.maker == id)) then
+  -- In the making: its new holder is asked about again, so that no deadline is needed.
+  call('ZREM', key('deadlines'), id)
+end
 touch(id, lease)
 save('lease', id, lease)
 return {'done'}

@@ -27,6 +27,7 @@ local function new_lease(pod_name)
     deadline = now + number(ARGV[7]), holder = ARGV[9], detached = '', source = '', answers = 0, expires = 0,
     reserved_at = 0, reason = '', tries = 0, spent = '', waker = ARGV[12], new_pod = pod_name,
     limit_ms = number(ARGV[11]), running = 0, busy_until = 0, touched = now, gap = 0, closed_epoch = 0,
+    moved_epoch = 0,
     gang = ARGV[14], gathering = ARGV[14] ~= '' and '1' or '',
   }
 end

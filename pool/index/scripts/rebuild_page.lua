@@ -13,7 +13,7 @@ local function restore_lease(id, name, pod, hold_ms)
     state = 'leased', queued = '', pod = name, epoch = pod.epoch, tag = pod.tag, caller = '', image = pod.image, fingerprint = '',
     hold_ms = hold_ms, priority = 0, rank = 0, arrival = now, deadline = now, holder = '', detached = '1', source = 'reuse',
     answers = 1, expires = now + hold_ms, reserved_at = 0, reason = '', tries = 0, spent = '', waker = '', new_pod = '',
-    limit_ms = 0, running = 0, busy_until = 0, touched = now, gap = 0, closed_epoch = 0,
+    limit_ms = 0, running = 0, busy_until = 0, touched = now, gap = 0, closed_epoch = 0, moved_epoch = 0,
     gang = '', gathering = '',
   }
   known.lease[id] = lease
