@@ -267,6 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("x-ember-mac", self.signer.streamed_answer_mac(nonce))
             self.end_headers()
             out, end = Outgoing(self.wfile, self.signer, nonce), {}
+            self.connection.settimeout(STALL_S)
             try:
                 try:
                     for piece in answer.pieces:
@@ -282,6 +283,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True  # without its last frame the receiver knows that it was cut
                 if not isinstance(error, OSError):
                     traceback.print_exc(file=sys.stderr)
+            finally:
+                self.connection.settimeout(IDLE_S)
 
     def _send(self, status: int, answer: Answer, nonce: Optional[str]) -> None:
         self.send_response_only(status)
