@@ -75,7 +75,7 @@ def command(
     [bold]Exit status[/bold]: the command's own, or 124 its time limit passed, 137 it took too much memory, 128+N signal
     N ended it, 125 it did not run or its end is not known (no pod, a lost sandbox, a wrong option, no Temporal). A
     command may end with 125 itself: with --json, "status" tells one from the other. A download that fails is 125 only
-    if the command went well. Files of --upload and --download, and input over 1 MiB, go through the workers' blob store.
+    if the command went well. Files of --upload and --download, and input over 1 MiB, go through the blob store.
 
     [bold]Examples[/bold]
 

@@ -99,9 +99,7 @@ class RemoteFiles(RemoteCalls):
         url = (await self.execute(names.BLOB_PLACE, given, BlobPlaceOutput, "a place for a transfer", where)).url
         place = Blobs(url).place("blob_url", url)
         if place.local and not await in_thread(lambda: os.path.isdir(os.path.dirname(place.path))):
-            problem = (
-                f"{url} is a folder of the workers' machine: set their EMBERPOOL_BLOB_URL to a place that both reach"
-            )
+            problem = f"{url} is a folder of the workers' machine: set EMBERPOOL_BLOB_URL to what both reach"
             raise InvalidInput("blob_url", problem)
         async with self.in_use():  # bringing it to the blob store or from there may outlast the session's idle time
             try:
