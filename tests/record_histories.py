@@ -9,11 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fixtures.stack import PROFILE, Site, running_site, site_settings
-from scenarios.files import FilePlan, FileStep, MoveFiles
+from fixtures.stack import PROFILE, running_site, site_settings
 from scenarios.flows import Commands, HandOver
 from scenarios.policies import POLICY, task, two_tries
-from scenarios.process_flows import Serving, Talking
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Worker
 
@@ -21,47 +19,12 @@ from emberpool.activities import names
 from emberpool.pool.model.command import Command
 from emberpool.pool.model.gang_job import GangJobInput
 from emberpool.pool.model.rollout import RolloutBatchInput
-from emberpool.pool.model.session import SessionInput
-from emberpool.worker.remote.session import RemoteSandbox
 from emberpool.worker.stack.embedded import EmbeddedStack, StackOptions
 from emberpool.workflows.batch import RolloutBatch
 from emberpool.workflows.gang_job import GangJob
 from emberpool.workflows.tool_call import ToolCall, ToolCallInput
 
-SECRET = "RECORDED_SECRET"
-
 FOLDER = Path(__file__).parent / "histories"
-
-
-async def record_calls(site: Site, folder: Path) -> None:
-    """Files, a shell, a process with a port, a binding, and a session that is driven from outside."""
-    client, queue = site.client, site.queue
-    (folder / "blobs/in").write_text("x")
-    url = f"{site.settings.blob_url}/"
-    steps = (
-        FileStep(do="upload", url=f"{url}in", path="f"),
-        FileStep(do="list", path="."),
-        FileStep(do="download", url=f"{url}out", path="f"),
-        FileStep(do="remove", path="f"),
-    )
-    plan = FilePlan(profile="py", task_queue=queue, steps=steps)
-    await client.execute_workflow(MoveFiles.run, plan, id="files", task_queue=queue)
-    await client.execute_workflow(Talking.run, site.plan(), id="talking", task_queue=queue)
-    await client.execute_workflow(Serving.run, site.plan(), id="serving", task_queue=queue)
-    call = ToolCallInput.model_validate(
-        {
-            "profile": "py",
-            "caller": "c",
-            "command": {"shell": "true"},
-            "task_queue": queue,
-            "secrets": {"S": f"env:{SECRET}"},
-        }
-    )
-    await client.execute_workflow(ToolCall.run, call, id="bound", task_queue=queue)
-    given = SessionInput(profile="py", caller="c", task_queue=queue)
-    async with RemoteSandbox(client, "session", given) as sandbox:
-        await sandbox.run("true")
-        await sandbox.list_files()
 
 
 async def record(version: str) -> None:
@@ -69,10 +32,7 @@ async def record(version: str) -> None:
     histories: dict[str, WorkflowHistory] = {}
     with tempfile.TemporaryDirectory() as data:
         options = StackOptions(Path(data), ephemeral=True, profiles=(PROFILE,), workers=0)
-        async with (
-            EmbeddedStack(options) as stack,
-            running_site(stack, site_settings(stack, secret_env_prefix="RECORDED_")) as site,
-        ):
+        async with EmbeddedStack(options) as stack, running_site(stack, site_settings(stack)) as site:
             client, queue = site.client, site.queue
             call = ToolCallInput(profile="py", caller="c", command=Command(shell="echo hi"), task_queue=queue)
             await client.execute_workflow(ToolCall.run, call, id="tool-call", task_queue=queue)
@@ -99,7 +59,7 @@ async def record(version: str) -> None:
             async with Worker(client, task_queue="p", activities=[two_tries]):
                 await client.execute_workflow(RolloutBatch.run, batch, id="batch", task_queue=queue)
             manager = names.pool_manager_id(site.settings.deployment, "py")
-            ids: tuple[str, ...] = (
+            ids = (
                 "tool-call",
                 "commands",
                 "hand-over",
@@ -109,22 +69,17 @@ async def record(version: str) -> None:
                 "batch/shard-0/000000-answer_0",
                 manager,
             )
-            await record_calls(site, Path(data))
-            ids += ("files", "talking", "serving", "bound", "session")
             for workflow_id in ids:
                 kept = "pool-manager" if workflow_id == manager else workflow_id.replace("/", "-")
                 histories[kept] = await client.get_workflow_handle(workflow_id).fetch_history()
     folder = FOLDER / version
     folder.mkdir(parents=True, exist_ok=True)
     for name, history in histories.items():
-        if (folder / f"{name}.json").exists():
-            continue  # what was recorded stays
         (folder / f"{name}.json").write_text(history.to_json())
         print(folder / f"{name}.json", len(history.events), "events")
 
 
 if __name__ == "__main__":
-    os.environ[SECRET] = "x"
     asyncio.run(record(sys.argv[1]))
     sys.stdout.flush()
     os._exit(0)

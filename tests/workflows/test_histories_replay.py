@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from scenarios.files import FILE_FLOWS
 from scenarios.flows import FLOWS
-from scenarios.process_flows import PROCESS_FLOWS
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
@@ -24,7 +22,7 @@ def history(path: Path) -> WorkflowHistory:
 
 def replayer() -> Replayer:
     """With the plugin only: its workflows, converter and runner."""
-    return Replayer(workflows=[*FLOWS, *FILE_FLOWS, *PROCESS_FLOWS], plugins=[EmberpoolPlugin()])
+    return Replayer(workflows=FLOWS, plugins=[EmberpoolPlugin()])
 
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: f"{path.parent.name}-{path.stem}")
