@@ -4,7 +4,9 @@ import asyncio
 import itertools
 import json
 import posixpath
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple, TextIO, cast
 
 import fsspec
@@ -37,8 +39,14 @@ class Batching:
 
     @activity.defn(name=names.LOAD_TASKS)
     async def load_tasks(self, call: LoadTasksInput) -> LoadTasksOutput:
-        """Read a page of tasks from JSON lines. A wrong line fails once, naming the line and the field."""
+        """Read a page of tasks from JSON lines. A wrong line fails once, naming the line and the field; so does a place
+        for results that cannot be written."""
         searchable = self._searchable()
+        if call.results_url:
+            with translated():
+                place = self._blobs.place("results_url", call.results_url)
+                async with heartbeating(self._heartbeat_s, lambda: None):
+                    await asyncio.to_thread(_try_out, call.results_url, place.url)
         if not call.url:
             return LoadTasksOutput(searchable=searchable)
         with translated():
@@ -104,6 +112,22 @@ def _task(url: str, number: int, line: str) -> RolloutTask:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "line"
         raise InvalidInput(f"tasks_url line {number}, {field}", first["msg"]) from error
+
+
+def _try_out(given: str, url: str) -> None:
+    """Write an empty file under the URL, and remove it."""
+    _require_protocol("results_url", given)
+    filesystem, folder = cast(tuple[Any, str], _FSSPEC.url_to_fs(url))
+    name = posixpath.join(folder, f".emberpool-{uuid.uuid4().hex}.part")
+    try:
+        filesystem.makedirs(folder, exist_ok=True)
+        filesystem.pipe_file(name, b"")
+    except (ConnectionError, TimeoutError) as error:
+        raise PoolUnavailable(f"results_url {given} cannot be reached: {error}") from error
+    except (OSError, NotImplementedError) as error:
+        raise InvalidInput("results_url", f"{given} cannot be written: {error}") from error
+    with suppress(OSError):  # who may write may not remove, in some object stores
+        filesystem.rm_file(name)
 
 
 def _record(call: RecordResultInput, url: str) -> None:

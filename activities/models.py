@@ -234,6 +234,8 @@ class LoadTasksInput(Frozen):
     limit: int = 50
     count: bool = False
     """True: also count the file's tasks."""
+    results_url: str = ""
+    """Where results will be written: checked at once, before anything runs. Empty: not asked."""
 
 
 class LoadTasksOutput(Frozen):

@@ -32,6 +32,8 @@ from emberpool.activities.models import (
     WaitInput,
 )
 from emberpool.activities.pools import Pools
+from emberpool.activities.prepare import Preparing
+from emberpool.activities.prepare_models import PrepareInput
 from emberpool.activities.recycle import release_request
 from emberpool.activities.sandbox_calls import SandboxCalls
 from emberpool.activities.sweep import release_if_closed
@@ -52,8 +54,8 @@ Out = TypeVar("Out", bound=CallOutput)
 class OneShot:
     """The activity of callers outside Temporal; it goes through the same calls and steps as a workflow's sandbox."""
 
-    def __init__(self, pools: Pools, calls: SandboxCalls, ladder: Ladder) -> None:
-        self._pools, self._calls, self._ladder = pools, calls, ladder
+    def __init__(self, pools: Pools, calls: SandboxCalls, ladder: Ladder, preparing: Preparing) -> None:
+        self._pools, self._calls, self._ladder, self._preparing = pools, calls, ladder, preparing
 
     @activity.defn(name=names.RUN_TOOL)
     async def run_tool(self, call: RunToolInput) -> RunToolOutput:
@@ -80,8 +82,8 @@ class OneShot:
 
     async def _run(self, ref: SandboxRef, call: RunToolInput) -> RunToolOutput:
         opening: Lease | None = None
-        if call.files:
-            bound = await self._answered(ref, lambda now: self._calls.bind_job(BindInput(ref=now, files=call.files)))
+        if call.files or not call.binding().empty:
+            bound = await self._answered(ref, lambda now: self._bind(now, call))
             ref, opening = _learnt(ref, bound), bound.lease
         done = await self._answered(ref, lambda now: self._calls.run_command(RunInput(ref=now, command=call.command)))
         if done.result is None:
@@ -94,6 +96,14 @@ class OneShot:
             pod=lease.pod if lease else "",
             source=lease.source if lease else None,
             ttfc_s=opening.ttfc_s if opening else None,
+        )
+
+    async def _bind(self, ref: SandboxRef, call: RunToolInput) -> CallOutput:
+        if call.binding().empty:
+            return await self._calls.bind_job(BindInput(ref=ref, files=call.files))
+        bundle, requirements, secrets = call.bundle, call.requirements, call.secrets
+        return await self._preparing.prepare_job(
+            PrepareInput(ref=ref, files=call.files, bundle=bundle, requirements=requirements, secrets=secrets)
         )
 
     async def _answered(self, ref: SandboxRef, ask: Callable[[SandboxRef], Awaitable[Out]]) -> Out:
@@ -148,6 +158,7 @@ def _ref(call: RunToolInput) -> SandboxRef:
         caller=call.caller,
         image=call.image,
         reuse_key=call.reuse_key,
+        fingerprint=call.binding().fingerprint(),
         wait_timeout_s=call.wait_timeout_s,
         priority=call.priority,
     )

@@ -1,5 +1,6 @@
 """Where a download's bytes go: whole or not at all; written in a thread, a piece at a time."""
 
+import hashlib
 import os
 import posixpath
 import secrets
@@ -18,6 +19,8 @@ from emberpool.pool.model.errors import InvalidInput, PoolUnavailable, SandboxFi
 
 T = TypeVar("T")
 
+PART = b".part"
+
 
 class Sink(ABC):
     """One target. All of it runs in threads."""
@@ -35,8 +38,12 @@ class Sink(ABC):
         """It was cut: leave nothing. Idempotent, and harmless after `finish`."""
 
 
-async def save(incoming: Incoming, place: Place, most: int, on_bytes: Callable[[int], None]) -> None:
+async def save(incoming: Incoming, place: Place, most: int, on_bytes: Callable[[int], None], owner: str = "") -> None:
     """Save what comes out of a pod. A folder goes into a folder, or into one archive if the target ends in .tar.
+
+    Args:
+        owner: names the call over all its attempts: what an earlier attempt of it left beside a local target, since
+            its worker died, is removed first.
 
     Raises:
         SandboxFileError: it is over `most` bytes, or an entry of the folder is refused.
@@ -45,7 +52,7 @@ async def save(incoming: Incoming, place: Place, most: int, on_bytes: Callable[[
     """
     if incoming.size is not None and incoming.size > most:
         raise _too_large(place, most)
-    sink = await _called(place, lambda: _sink(incoming, place, most))
+    sink = await _called(place, lambda: _sink(incoming, place, most, owner))
     try:
         await _fill(sink, incoming.pieces, place, most, on_bytes)
         await _called(place, sink.finish)
@@ -78,12 +85,17 @@ def _too_large(place: Place, most: int) -> SandboxFileError:
     return SandboxFileError(place.url, "too_large", f"more than {most} bytes: the worker's max_transfer_mb")
 
 
-def _sink(incoming: Incoming, place: Place, most: int) -> Sink:
+def _sink(incoming: Incoming, place: Place, most: int, owner: str) -> Sink:
     unpacked = incoming.folder and not place.path.endswith(".tar")
     if place.local:
         path = os.fsencode(place.path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        return LocalFolder(path, most) if unpacked else LocalFile(path, incoming.mode)
+        begin = _part_begin(owner)
+        _remove_parts(os.path.dirname(path), begin)
+        if not unpacked:
+            return LocalFile(path, incoming.mode, begin)
+        _remove_parts(path, begin)
+        return LocalFolder(path, most, begin)
     if unpacked:
         raise InvalidInput(
             "target", f"{place.url}: an object store keeps no links and modes: name a target that ends in .tar"
@@ -91,17 +103,35 @@ def _sink(incoming: Incoming, place: Place, most: int) -> Sink:
     return RemoteFile(place)
 
 
-def _beside(path: bytes) -> bytes:
-    return os.path.join(os.path.dirname(path), b".emberpool-" + secrets.token_hex(8).encode() + b".part")
+def _part_begin(owner: str) -> bytes:
+    """How the names of one call's parts begin. Each attempt has another end: one that is held up, and goes on beside
+    its successor, then puts nothing of the successor's in its place."""
+    named = hashlib.sha256(owner.encode()).hexdigest()[:16] if owner else secrets.token_hex(8)
+    return f".emberpool-{named}-".encode()
+
+
+def _remove_parts(folder: bytes, begin: bytes) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not (entry.name.startswith(begin) and entry.name.endswith(PART)):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
+
+
+def _beside(path: bytes, begin: bytes) -> bytes:
+    return os.path.join(os.path.dirname(path), begin + secrets.token_hex(4).encode() + PART)
 
 
 class LocalFile(Sink):
     """Written beside, renamed at the end."""
 
-    def __init__(self, path: bytes, mode: int) -> None:
+    def __init__(self, path: bytes, mode: int, begin: bytes) -> None:
         if os.path.isdir(path):
             raise InvalidInput("target", f"{os.fsdecode(path)} is a folder, and a file comes")
-        self._path, self._mode, self._beside = path, mode & 0o777, _beside(path)
+        self._path, self._mode, self._beside = path, mode & 0o777, _beside(path, begin)
         self._file = open(self._beside, "xb")
 
     def add(self, data: bytes) -> None:
@@ -121,11 +151,11 @@ class LocalFile(Sink):
 class LocalFolder(Sink):
     """Unpacked beside, or inside a folder that is there, and put in its place at the end."""
 
-    def __init__(self, path: bytes, most: int) -> None:
+    def __init__(self, path: bytes, most: int, begin: bytes) -> None:
         if os.path.lexists(path) and not os.path.isdir(path):
             raise InvalidInput("target", f"{os.fsdecode(path)} is a file, and a folder comes")
         self._path = path
-        self._beside = os.path.join(path, os.path.basename(_beside(path))) if os.path.isdir(path) else _beside(path)
+        self._beside = _beside(os.path.join(path, b"") if os.path.isdir(path) else path, begin)
         os.mkdir(self._beside, 0o700)
         self._unpacker = archive.Unpacker(self._beside, most, most)
 

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from emberpool.activities.models import CallInput, CallOutput
 from emberpool.pool.model.files import FileName, Folder, Moved
 from emberpool.pool.model.frozen import Frozen
@@ -47,6 +49,10 @@ class TransferOutput(CallOutput):
     moved: Moved = Moved()
     url: str = ""
     """Where it lies now, of a download."""
+    folder: bool = False
+    """Whether a download was one of a folder."""
+    mode: int = 0o644
+    """Of a downloaded file."""
 
 
 class ListInput(CallInput):
@@ -68,6 +74,18 @@ class RemoveInput(CallInput):
 
     path: FileName
     recursive: bool = False
+
+
+class BlobPlaceInput(Frozen):
+    """Ask for a place of the blob store."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,80}(\.tar)?$")
+
+
+class BlobPlaceOutput(Frozen):
+    """Where it is."""
+
+    url: str
 
 
 class TransferProgress(Frozen):

@@ -1,9 +1,10 @@
 """The activities that move files and folders of any size between sandboxes and URLs, list and remove."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from temporalio import activity
 
@@ -11,13 +12,17 @@ from emberpool.activities import names
 from emberpool.activities.blobs import Blobs
 from emberpool.activities.calls import Answer, OpenCall, on_pod
 from emberpool.activities.errors import translated
+from emberpool.activities.execution import execution_id
 from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import CallInput, CallOutput
 from emberpool.activities.pools import Pools
 from emberpool.activities.sandbox_calls import FILE_CALL_S
 from emberpool.activities.sinks import save
 from emberpool.activities.sources import open_source
+from emberpool.activities.threads import in_thread
 from emberpool.activities.transfer_models import (
+    BlobPlaceInput,
+    BlobPlaceOutput,
     DownloadInput,
     ListInput,
     ListOutput,
@@ -50,6 +55,12 @@ class _Meter:
         async for piece in pieces:
             yield piece
             self.add(len(piece))
+
+
+class _Saved(NamedTuple):
+    moved: Moved
+    folder: bool = False
+    mode: int = 0o644
 
 
 class Transferring:
@@ -88,7 +99,7 @@ class Transferring:
     async def download(self, call: DownloadInput) -> TransferOutput:
         """Bring a file or folder of the sandbox to a URL."""
 
-        async def download(open_call: OpenCall, meter: _Meter) -> Moved:
+        async def download(open_call: OpenCall, meter: _Meter) -> _Saved:
             transfers = open_call.pool.client.transfers
             async with transfers.download(open_call.pod, open_call.proof, call.path) as incoming:
                 return await self._save(incoming, call.target, meter)
@@ -100,7 +111,7 @@ class Transferring:
     async def download_output(self, call: OutputInput) -> TransferOutput:
         """Bring the whole output of a command that has ended to a URL."""
 
-        async def download(open_call: OpenCall, meter: _Meter) -> Moved:
+        async def download(open_call: OpenCall, meter: _Meter) -> _Saved:
             transfers = open_call.pool.client.transfers
             execution, stream = call.execution_id, call.stream
             async with transfers.output(open_call.pod, open_call.proof, execution, stream) as incoming:
@@ -132,21 +143,37 @@ class Transferring:
         with translated():
             return CallOutput(**self._about(await self._within(call, FILE_CALL_S, None, remove)))
 
+    @activity.defn(name=names.BLOB_PLACE)
+    async def blob_place(self, call: BlobPlaceInput) -> BlobPlaceOutput:
+        """A place of the blob store for a transfer between a caller outside and a sandbox; its folder is there.
+
+        Raises InvalidInput if there is no blob store.
+        """
+        with translated():
+            place = self._blobs.place("blob_url", self._blobs.default("blob_url", f"transfers/{call.name}"))
+            if place.local:
+                await in_thread(lambda: os.makedirs(os.path.dirname(place.path), exist_ok=True))
+            return BlobPlaceOutput(url=place.url)
+
     async def _out(
         self,
         call: CallInput,
         target: str,
         limit_s: float,
-        do: Callable[[OpenCall, _Meter], Awaitable[Moved]],
+        do: Callable[[OpenCall, _Meter], Awaitable[_Saved]],
     ) -> TransferOutput:
         meter = _Meter()
         self._blobs.place("target", target)
         answer = await self._within(call, limit_s, meter, lambda open_call: do(open_call, meter))
-        return TransferOutput(**self._about(answer), moved=answer.value or Moved(), url=target)
+        saved = answer.value or _Saved(Moved())
+        return TransferOutput(
+            **self._about(answer), moved=saved.moved, url=target, folder=saved.folder, mode=saved.mode
+        )
 
-    async def _save(self, incoming: Incoming, target: str, meter: _Meter) -> Moved:
-        await save(incoming, self._blobs.place("target", target), self._max_bytes, meter.add)
-        return incoming.moved or Moved(bytes=meter.moved)
+    async def _save(self, incoming: Incoming, target: str, meter: _Meter) -> _Saved:
+        # A worker that died in the middle of it left its part, which the next attempt finds by the owner's name.
+        await save(incoming, self._blobs.place("target", target), self._max_bytes, meter.add, owner=execution_id())
+        return _Saved(incoming.moved or Moved(bytes=meter.moved), incoming.folder, incoming.mode)
 
     async def _within(
         self, call: CallInput, limit_s: float, meter: _Meter | None, do: Callable[[OpenCall], Awaitable[T]]

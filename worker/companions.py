@@ -60,7 +60,7 @@ class Companions:
         calls, ladder, recycling = SandboxCalls(self._pools), Ladder(self._pools), Recycling(self._pools)
         processes, shells = ProcessCalls(self._pools), ShellCalls(self._pools)
         preparing = Preparing(self._pools, *open_layers(settings))
-        one_shot = OneShot(self._pools, calls, ladder)
+        one_shot = OneShot(self._pools, calls, ladder, preparing)
         self.agent_calls = AgentCalls(self._pools, calls)
         """What the tools of agents work through; the plugin's interceptor hands it to them."""
         blobs = Blobs(settings.blob_url, settings.allowed_urls)
@@ -84,6 +84,7 @@ class Companions:
                 calls.read_file,
                 transferring.list_files,
                 transferring.remove_file,
+                transferring.blob_place,
                 calls.detach_sandbox,
                 calls.adopt_sandbox,
                 calls.watch_command,

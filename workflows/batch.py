@@ -213,7 +213,13 @@ def _shares(total: int, sizes: list[int]) -> list[int]:
 async def _load(batch: RolloutBatchInput, offset: int, limit: int, count: bool) -> LoadTasksOutput:
     return await call(
         names.LOAD_TASKS,
-        LoadTasksInput(url=batch.tasks_url or "", offset=offset, limit=limit, count=count),
+        LoadTasksInput(
+            url=batch.tasks_url or "",
+            offset=offset,
+            limit=limit,
+            count=count,
+            results_url=batch.results_url or "" if count else "",  # once, as the batch begins
+        ),
         LoadTasksOutput,
         summary=f"load tasks from {offset}",
         config={"task_queue": names.control_queue(batch.task_queue)},

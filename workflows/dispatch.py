@@ -48,7 +48,7 @@ async def call(name: str, argument: Frozen, result: type[Out], *, summary: str, 
         ActivityError: it was cancelled or timed out, or failed otherwise.
         asyncio.CancelledError: the caller was cancelled meanwhile.
     """
-    _demand_fits(name, argument)
+    demand_fits(name, argument)
     options: ActivityConfig = {
         "start_to_close_timeout": timedelta(minutes=5),
         "heartbeat_timeout": HEARTBEAT_TIMEOUT,
@@ -71,9 +71,11 @@ async def call(name: str, argument: Frozen, result: type[Out], *, summary: str, 
     return output
 
 
-def _demand_fits(name: str, argument: Frozen) -> None:
-    """One that is too large would fail the workflow's task, which is tried again without end
-    (pydantic/pydantic-ai#7164)."""
+def demand_fits(name: str, argument: Frozen) -> None:
+    """Raises InvalidInput for an argument over what a payload takes.
+
+    It would fail the workflow's task, which is tried again without end (pydantic/pydantic-ai#7164).
+    """
     size = len(argument.model_dump_json())
     if size > MAX_ARGUMENT:
         raise InvalidInput(

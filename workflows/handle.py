@@ -27,13 +27,13 @@ from emberpool.pool.model.claim import SandboxRef, Step
 from emberpool.pool.model.errors import PoolUnavailable, SandboxClosed
 from emberpool.pool.model.frozen import Frozen
 from emberpool.workflows.dispatch import HASTY, PATIENT, RETRY, call
+from emberpool.workflows.invoker import Invoker, Out
 from emberpool.workflows.ladder import climb
 
-Out = TypeVar("Out", bound=CallOutput)
 AnyOut = TypeVar("AnyOut", bound=Frozen)
 
 
-class Handle:
+class Handle(Invoker):
     """The lease of one sandbox. Entering adopts a detached one; leaving releases it, whatever happened."""
 
     def __init__(self, ref: SandboxRef, task_queue: str, adopt: bool = False) -> None:

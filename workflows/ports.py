@@ -1,19 +1,16 @@
 """Requests to servers that run in a sandbox, from workflow code."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from emberpool.activities import names
 from emberpool.activities.process_models import RequestPortInput, RequestPortOutput
 from emberpool.pool.model.port import PortAnswer, PortRequest
-
-if TYPE_CHECKING:
-    from emberpool.workflows.sandbox import Sandbox
+from emberpool.workflows.invoker import Invoker
 
 MARGIN = timedelta(seconds=60)
 
 
-async def request_port(sandbox: "Sandbox", given: PortRequest) -> PortAnswer:
+async def request_port(sandbox: Invoker, given: PortRequest) -> PortAnswer:
     """One request to a port of the sandbox, as an activity. A retry sends it again.
 
     Raises:

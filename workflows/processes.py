@@ -2,9 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from temporalio import workflow
 from temporalio.workflow import ActivityConfig
 
 from emberpool.activities import names
@@ -26,9 +24,7 @@ from emberpool.pool.model.errors import ProcessUnknown
 from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.process import InputPiece, InputState, ProcessLine, process_execution
 from emberpool.pool.model.stream import MAX_PIECE, Cursor, OutputRead
-
-if TYPE_CHECKING:
-    from emberpool.workflows.sandbox import Sandbox
+from emberpool.workflows.invoker import Invoker, new_name
 
 MARGIN = timedelta(seconds=60)
 """What an activity may take beyond the time that it waits."""
@@ -37,7 +33,7 @@ MARGIN = timedelta(seconds=60)
 class Process:
     """A background process, running or ended. Its id finds it again from another run or workflow of the sandbox."""
 
-    def __init__(self, sandbox: "Sandbox", process_id: str) -> None:
+    def __init__(self, sandbox: Invoker, process_id: str) -> None:
         self._sandbox, self.process_id = sandbox, process_id
         self._written = 0
 
@@ -115,7 +111,7 @@ class Process:
 class Processes:
     """The background processes of a sandbox: they need no activity while they run, and end with the lease."""
 
-    def __init__(self, sandbox: "Sandbox") -> None:
+    def __init__(self, sandbox: Invoker) -> None:
         self._sandbox = sandbox
 
     async def start(
@@ -136,7 +132,7 @@ class Processes:
             output_limit: bytes kept per stream for who reads later; the process never waits for a reader.
         """
         whole = as_command(command, env=env, cwd=cwd, stdin=stdin, time_limit=None, output_limit=output_limit)
-        name = process_id or workflow.uuid4().hex[:12]
+        name = process_id or new_name()
         await self._sandbox.invoke(
             names.START_PROCESS,
             lambda ref: StartProcessInput(ref=ref, process_id=name, command=whole, stdin_open=stdin_open),
@@ -158,7 +154,7 @@ class Processes:
 
 
 async def read_output(
-    sandbox: "Sandbox", execution: ExecutionId, cursor: Cursor, wait: timedelta = timedelta(0), limit: int = MAX_PIECE
+    sandbox: Invoker, execution: ExecutionId, cursor: Cursor, wait: timedelta = timedelta(0), limit: int = MAX_PIECE
 ) -> ReadOutputOutput:
     """Read on in the output of any execution of the sandbox."""
     wait_s = min(MAX_READ_WAIT_S, max(0.0, wait.total_seconds()))

@@ -33,20 +33,18 @@ from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandR
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.inputs import checked
-from emberpool.pool.model.port import PortAnswer, PortRequest
 from emberpool.pool.model.rollout import TextFile
 from emberpool.workflows.binding import bind_entered, bound_summary, prepare
+from emberpool.workflows.handle import Handle
 from emberpool.workflows.holder import new_request, this_workflow
-from emberpool.workflows.ports import request_port
-from emberpool.workflows.processes import Processes
-from emberpool.workflows.shell import Shell
+from emberpool.workflows.parts import SandboxParts
 from emberpool.workflows.transfers import SandboxFiles, check_name
 
 MARGIN = timedelta(seconds=60)
 """What a command's activity may take beyond the command's own limit: claim, kill, transfer."""
 
 
-class Sandbox(SandboxFiles):
+class Sandbox(SandboxFiles, SandboxParts, Handle):
     """One sandbox of one workflow. Use `async with Sandbox.open(...) as sb`; leaving releases it, whatever happened."""
 
     _binding: Binding | None = None
@@ -215,37 +213,9 @@ class Sandbox(SandboxFiles):
             summary=bound_summary([file.path for file in files], len(env or {})),
         )
 
-    async def request_port(
-        self,
-        port: int,
-        path: str = "/",
-        *,
-        method: str = "GET",
-        headers: Sequence[tuple[str, str]] = (),
-        body: bytes = b"",
-        time_limit: timedelta = timedelta(seconds=30),
-    ) -> PortAnswer:
-        """An HTTP request to a server in the sandbox; `path` is percent-encoded, with its query. A retry repeats it.
-
-        Raises:
-            InvalidInput: an argument is wrong; nothing was sent.
-            PortUnreachable: no server answered.
-        """
-        fields = {"method": method, "headers": tuple(headers), "body": body, "time_limit_s": time_limit.total_seconds()}
-        return await request_port(self, checked(PortRequest, port=port, path=path, **fields))
-
     async def claim(self) -> None:
         """Claim the pod now, without a command. Optional: the first call claims it otherwise."""
         await self.invoke(names.OPEN_SANDBOX, lambda ref: CallInput(ref=ref), CallOutput, summary="open sandbox")
-
-    @property
-    def processes(self) -> Processes:
-        """Its background processes."""
-        return Processes(self)
-
-    def shell(self, program: str = "/bin/sh", *, cwd: str | None = None, shell_id: str | None = None) -> Shell:
-        """A shell that lives on between commands; it starts with its first. A `shell_id` finds one again."""
-        return Shell.of(self, program, cwd, shell_id)
 
     async def watch(self, execution_id: ExecutionId) -> WatchOutput:
         """How far a command is that another task of the workflow runs; its id is `ids.activity_execution`'s."""

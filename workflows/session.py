@@ -29,6 +29,7 @@ from emberpool.pool.model.session import (
     SessionFile,
     SessionInput,
     SessionOpened,
+    SessionUsed,
     SessionWhere,
     StartCommand,
     WaitCommand,
@@ -58,6 +59,8 @@ class SandboxSession:
         carried = given.carried or SessionCarried()
         self._commands = {command.execution_id: command for command in carried.ended}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._bound = given.binding().empty or carried.bound
+        self._binding = asyncio.Lock()
         self._updates = 0
         self._last = workflow.now()
         self._closing = False
@@ -83,14 +86,20 @@ class SandboxSession:
     async def open(self) -> SessionOpened:
         """Claim the pod now; otherwise the first call does."""
         with self._serving():
-            if self._sandbox.lease is None:
-                await self._sandbox.claim()
+            await self._claimed()
             lease = self._sandbox.lease
             return SessionOpened(
                 pod=lease.pod if lease else "",
                 source=lease.source if lease else None,
                 ttfc_s=self._sandbox.ttfc_s,
             )
+
+    @workflow.update(name=names.SESSION_USE)
+    async def use(self) -> SessionUsed:
+        """The sandbox, for calls that its caller makes by activities of its own; to this workflow they are one call."""
+        with self._serving():
+            await self._claimed()
+            return SessionUsed(ref=self._sandbox.ref, idle_timeout_s=self._given.idle_timeout_s)
 
     @workflow.update(name=names.SESSION_START)
     async def start(self, start: StartCommand) -> SessionCommand:
@@ -133,6 +142,7 @@ class SandboxSession:
     async def write_file(self, write: WriteSessionFile) -> SessionAck:
         """Write one file whole."""
         with self._serving():
+            await self._bind()
             await self._sandbox.write_file(write.path, write.data, mode=write.mode)
             return SessionAck()
 
@@ -140,6 +150,7 @@ class SandboxSession:
     async def read_file(self, read: ReadSessionFile) -> SessionFile:
         """Read one regular file."""
         with self._serving():
+            await self._bind()
             return SessionFile(data=await self._sandbox.read_file(read.path, limit=read.limit))
 
     @workflow.update(name=names.SESSION_CLOSE)
@@ -152,6 +163,10 @@ class SandboxSession:
 
     @open.validator
     def _may_open(self) -> None:
+        self._check_takes_calls()
+
+    @use.validator
+    def _may_use(self) -> None:
         self._check_takes_calls()
 
     @start.validator
@@ -200,10 +215,25 @@ class SandboxSession:
         finally:
             self._last = workflow.now()
 
+    async def _claimed(self) -> None:
+        await self._bind()
+        if self._sandbox.lease is None:
+            await self._sandbox.claim()
+
+    async def _bind(self) -> None:
+        """Bind before the first call; a call that finds it in vain has its error, and the next one tries again."""
+        if self._bound:
+            return
+        async with self._binding:
+            if not self._bound:
+                await self._sandbox.bind(binding=self._given.binding())
+                self._bound = True
+
     async def _run(self, execution_id: str, command: Command) -> None:
         result: CommandResult | None = None
         fault: CommandFault | None = None
         try:
+            await self._bind()
             result = await self._sandbox.run(command, config={"activity_id": _activity_id(execution_id)})
         except EmberpoolError as error:
             crossed = to_temporal(error)
@@ -286,7 +316,7 @@ class SandboxSession:
         if used:
             with suppress(SandboxLost):
                 await self._sandbox.detach()
-        carried = SessionCarried(ref=ref, ended=_newest(list(self._commands.values())))
+        carried = SessionCarried(ref=ref, ended=_newest(list(self._commands.values())), bound=self._bound)
         workflow.continue_as_new(self._given.model_copy(update={"carried": carried}))
 
     async def _end_commands(self) -> None:
@@ -308,7 +338,7 @@ def _sandbox(given: SessionInput) -> Sandbox:
         caller=given.caller,
         image=given.image,
         reuse_key=given.reuse_key,
-        fingerprint=given.fingerprint,
+        fingerprint=given.fingerprint or given.binding().fingerprint(),
         hold=timedelta(seconds=given.idle_timeout_s) + HOLD_SLACK,
         wait_timeout=timedelta(seconds=given.wait_timeout_s),
         priority=given.priority,

@@ -1,9 +1,7 @@
 """A shell of a sandbox that lives on between commands, as workflow code sees it."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from temporalio import workflow
 from temporalio.workflow import ActivityConfig
 
 from emberpool.activities import names
@@ -12,9 +10,7 @@ from emberpool.activities.process_models import OpenShellInput, RunInShellInput,
 from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, DEFAULT_TIME_LIMIT_S, Command
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.shell import ShellResult
-
-if TYPE_CHECKING:
-    from emberpool.workflows.sandbox import Sandbox
+from emberpool.workflows.invoker import Invoker, new_name
 
 MARGIN = timedelta(seconds=60)
 
@@ -22,15 +18,15 @@ MARGIN = timedelta(seconds=60)
 class Shell:
     """What one command sets (folder, variables, functions, options), the next one finds."""
 
-    def __init__(self, sandbox: "Sandbox", shell_id: str, program: str, cwd: str | None) -> None:
+    def __init__(self, sandbox: Invoker, shell_id: str, program: str, cwd: str | None) -> None:
         """Use `Sandbox.shell`."""
         self._sandbox, self.shell_id = sandbox, shell_id
         self._program, self._cwd, self._opened = program, cwd, False
 
     @classmethod
-    def of(cls, sandbox: "Sandbox", program: str, cwd: str | None, shell_id: str | None) -> "Shell":
+    def of(cls, sandbox: Invoker, program: str, cwd: str | None, shell_id: str | None) -> "Shell":
         """A new shell, or one that was opened before if its id is given."""
-        return cls(sandbox, shell_id or workflow.uuid4().hex[:12], program, cwd)
+        return cls(sandbox, shell_id or new_name(), program, cwd)
 
     async def run(
         self,

@@ -22,14 +22,17 @@ from emberpool.pool.model.command import CommandResult
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.files import FileEntry, Moved
 from emberpool.pool.model.ids import ExecutionId
-from emberpool.workflows.handle import Handle
+from emberpool.workflows.invoker import Invoker
 
 MARGIN = timedelta(seconds=60)
 DEFAULT_LIMIT = timedelta(minutes=30)
 
 
-class SandboxFiles(Handle):
-    """Part of Sandbox. Transfers are activities of the main queue: they may be long, and heartbeat the bytes moved."""
+class SandboxFiles(Invoker):
+    """Part of Sandbox and of RemoteSandbox.
+
+    Transfers are activities of the main queue: they may be long, and heartbeat the bytes moved.
+    """
 
     async def upload(
         self,
@@ -84,8 +87,13 @@ class SandboxFiles(Handle):
             InvalidInput: the URL may not be opened by the worker, or cannot hold it.
             SandboxFileError: it is not there, no file or folder, too large, or has a link that leads out.
         """
+        return (await self._downloaded(path, target, time_limit, config)).moved
+
+    async def _downloaded(
+        self, path: str, target: str, time_limit: timedelta, config: ActivityConfig | None
+    ) -> TransferOutput:
         check_name(path)
-        output = await self.invoke(
+        return await self.invoke(
             names.DOWNLOAD,
             lambda ref: DownloadInput(ref=ref, path=path, target=target, time_limit_s=time_limit.total_seconds()),
             TransferOutput,
@@ -93,7 +101,6 @@ class SandboxFiles(Handle):
             queue=self.task_queue,
             config=_limited(time_limit, config),
         )
-        return output.moved
 
     async def download_output(
         self,

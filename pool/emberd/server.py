@@ -22,6 +22,8 @@ from emberpool.pool.emberd.transfers import Streamed, told
 
 IDLE_S = 120.0
 """A kept-alive connection without a request for this long is closed."""
+STALL_S = 30.0
+"""A streamed body or answer of which no byte moves for this long is given up, as the other side does."""
 
 
 def make_server(listen: str, signer: Signer, calls: Calls) -> "Tuple[socketserver.BaseServer, str]":
@@ -105,6 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         """A request whose body follows in frames. What is refused is read to its end all the same: only then does the
         sender hear why."""
         body = ChunkedBody(self.rfile)
+        self.connection.settimeout(STALL_S)
         if not self.signer.check_streamed(request):
             self.close_connection = True
             self._refuse(Refused(401, "bad_signature", "wrong key, or something was changed on the way"), None)
@@ -128,8 +131,10 @@ class _Handler(BaseHTTPRequestHandler):
 
         try:
             self._answer(request, upload)
-        except ConnectionError:
+        except (ConnectionError, socket.timeout):
             self.close_connection = True
+        finally:
+            self.connection.settimeout(IDLE_S)
 
     def _answer(self, request: Signed, do: "Callable[[], Optional[Answer]]") -> None:
         try:
@@ -262,6 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("x-ember-mac", self.signer.streamed_answer_mac(nonce))
             self.end_headers()
             out, end = Outgoing(self.wfile, self.signer, nonce), {}
+            self.connection.settimeout(STALL_S)
             try:
                 try:
                     for piece in answer.pieces:
@@ -277,6 +283,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True  # without its last frame the receiver knows that it was cut
                 if not isinstance(error, OSError):
                     traceback.print_exc(file=sys.stderr)
+            finally:
+                self.connection.settimeout(IDLE_S)
 
     def _send(self, status: int, answer: Answer, nonce: Optional[str]) -> None:
         self.send_response_only(status)

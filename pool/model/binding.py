@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, NewType
+from typing import Annotated, Any, NewType
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -76,6 +76,11 @@ class Binding(Strict):
         """Hash over bundle and requirements; empty if there is neither. Secrets are no part of it."""
         kept = [self.bundle.sha256 if self.bundle else "", normal_requirements(self.requirements)]
         return hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:32] if any(kept) else ""
+
+
+def bound_fields(binding: Binding | None) -> dict[str, Any]:
+    """A binding as the fields of payloads that take one: bundle, requirements, secrets."""
+    return {} if binding is None else {name: getattr(binding, name) for name in Binding.model_fields}
 
 
 def normal_requirements(text: str) -> str:

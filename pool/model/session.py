@@ -2,6 +2,7 @@
 
 from pydantic import Field, JsonValue
 
+from emberpool.pool.model.binding import Binding, Bundle, Requirements, SecretRef, Secrets
 from emberpool.pool.model.claim import SandboxRef, Source
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.frozen import Bytes, Frozen, Strict
@@ -46,6 +47,8 @@ class SessionCarried(Frozen):
     """None: the sandbox was never used."""
     ended: tuple[SessionCommand, ...] = ()
     """The latest commands, as far as they fit."""
+    bound: bool = False
+    """Whether the session's code, packages and secrets are in the sandbox."""
 
 
 class SessionInput(Strict):
@@ -64,8 +67,26 @@ class SessionInput(Strict):
     """Name of emberpool's task queues."""
     max_updates: int = Field(default=1000, ge=1)
     """Updates after which the workflow continues as new, between two commands; the server ends it at 2,000."""
+    bundle: Bundle | None = None
+    """Code, put into the sandbox before its first call."""
+    requirements: Requirements = ""
+    """Python packages that commands can import, as lines of a requirements file or a lock."""
+    secrets: Secrets = Field(default_factory=dict[str, SecretRef])
+    """Environment variables by reference to what the worker has: `{"API_KEY": "env:JOB_API_KEY"}`."""
     carried: SessionCarried | None = None
     """Set by the workflow itself when it continues as new."""
+
+    def binding(self) -> Binding:
+        """What is bound before the first call."""
+        return Binding(bundle=self.bundle, requirements=self.requirements, secrets=self.secrets)
+
+
+class SessionUsed(Frozen):
+    """The session's sandbox, for calls that go past its workflow. Holds no secret."""
+
+    ref: SandboxRef
+    idle_timeout_s: float
+    """The session closes itself this long after it was last told of a call."""
 
 
 class SessionOpened(Frozen):

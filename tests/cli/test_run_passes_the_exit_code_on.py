@@ -110,3 +110,28 @@ async def test_temporals_own_profiles_are_used(site: Site, tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (0, b"there\n"), done.stderr
     missing = await run(site, "--temporal-profile", "gone", "--", "true", env=env)
     assert missing.returncode == 125 and b"gone" in missing.stderr
+
+
+async def test_folders_and_large_input_go_in_and_results_come_out(site: Site, tmp_path: Path) -> None:
+    """A folder in, standard input of more than a payload, a folder out although the command failed; its exit status
+    stays. A download that cannot be had is 125 only where the command went well."""
+    (tmp_path / "src/sub").mkdir(parents=True)
+    (tmp_path / "src/sub/a").write_text("in")
+    text = "cat src/sub/a; mkdir out; wc -c > out/size; exit 3"
+    options = ("--upload", str(tmp_path / "src"), "--download", f"out:{tmp_path / 'results'}", "--stdin")
+    done = await run(site, *options, "--shell", "--", text, stdin=b"x" * 3_000_000)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"in", b"")
+    assert (tmp_path / "results/size").read_text().strip() == "3000000"
+    missing = await run(site, "--download", f"gone:{tmp_path / 'never'}", "--", "true")
+    assert missing.returncode == 125 and b"gone" in missing.stderr and b"Traceback" not in missing.stderr
+    await site.settled()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [(("--bundle", "file:///x.tar"), b"URL@SHA256"), (("--requirements", "/no/such"), b"/no/such")],
+)
+async def test_a_wrong_binding_is_named(site: Site, arguments: tuple[str, ...], told: bytes) -> None:
+    """What cannot be read here never starts anything."""
+    done = await run(site, *arguments, "--", "true")
+    assert done.returncode == 125 and told in done.stderr

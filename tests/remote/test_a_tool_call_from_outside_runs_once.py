@@ -26,6 +26,9 @@ from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.remote.tool import ToolClient
 from emberpool.worker.stack.embedded import EmbeddedStack
 
+DIGEST = "a9c251ae3c8072279b6b5c0d86b213fd"
+"""Of a call without a binding, from before there were any."""
+
 
 def tools(site: Site, caller: str = "ann") -> ToolClient:
     return ToolClient(site.client, profile="py", caller=caller, task_queue=site.queue)
@@ -158,3 +161,10 @@ async def test_a_killed_worker_changes_nothing(stack: EmbeddedStack, tmp_path: P
             assert (result.exit_code, result.text) == (0, "1\n")
             assert await calls.run("killed", command, time_limit=timedelta(minutes=5)) == result
     await client.get_workflow_handle(f"emberpool-pool/{settings.deployment}/py").terminate("the test is over")
+
+
+def test_a_call_that_binds_nothing_keeps_its_digest() -> None:
+    """Calls that span an upgrade are known; a binding makes another call of it."""
+    plain = checked(RunToolInput, profile="py", caller="ann", command={"shell": "true"})
+    bound = plain.model_copy(update={"requirements": "attrs"})
+    assert plain.digest() == DIGEST != bound.digest()

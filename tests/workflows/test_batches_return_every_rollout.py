@@ -96,3 +96,15 @@ async def test_a_url_that_no_worker_can_read_fails_once(url: str, told: str) -> 
     with pytest.raises(ApplicationError, match=told) as raised:
         await environment.run(Batching(1.0, Blobs(allowed_urls=[url])).load_tasks, LoadTasksInput(url=url))
     assert (raised.value.type, raised.value.non_retryable) == ("InvalidInput", True)
+
+
+async def test_a_place_for_results_is_tried_at_the_start(tmp_path: Path) -> None:
+    """One that cannot be written fails once, by name, before anything runs; one that can is left empty."""
+    environment, good, bad = ActivityEnvironment(), tmp_path / "good", tmp_path / "file"
+    bad.write_text("")
+    load = Batching(1.0, Blobs(allowed_urls=[f"file://{tmp_path}"])).load_tasks
+    await environment.run(load, LoadTasksInput(url="", results_url=f"file://{good}"))
+    assert list(good.iterdir()) == []
+    with pytest.raises(ApplicationError, match="results_url") as raised:
+        await environment.run(load, LoadTasksInput(url="", results_url=f"file://{bad}/results"))
+    assert (raised.value.type, raised.value.non_retryable) == ("InvalidInput", True)

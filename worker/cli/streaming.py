@@ -32,8 +32,8 @@ async def stream_to(client: Client, handle: WorkflowHandle[Any, Any], task_queue
     # What the pod was not asked for any more is in the result.
     while True:
         rest = rest_of(ended, written)
-        _write(sys.stdout, rest.stdout)
-        _write(sys.stderr, rest.stderr)
+        write_piece(sys.stdout, rest.stdout)
+        write_piece(sys.stderr, rest.stderr)
         if rest.complete:
             return ended
         written = rest.cursor
@@ -54,8 +54,8 @@ async def _follow(
             continue  # no worker answers, or an older one: the result has all of it
     prefix = f"{client.namespace}/{handle.id}/"
     async for piece in follow(client, where, task_queue, lambda: _ended(result, FIRST_S), prefix=prefix):
-        _write(sys.stdout, piece.stdout)
-        _write(sys.stderr, piece.stderr)
+        write_piece(sys.stdout, piece.stdout)
+        write_piece(sys.stderr, piece.stderr)
         at = piece.cursor
     return at
 
@@ -65,7 +65,8 @@ async def _ended(result: asyncio.Task[CommandResult], wait_s: float) -> CommandR
     return result.result() if result.done() else None
 
 
-def _write(stream: TextIO, piece: Piece) -> None:
+def write_piece(stream: TextIO, piece: Piece) -> None:
+    """Write it, flushed; a gap before it is told."""
     if piece.missed:
         stream.buffer.write(b"\n[... %d bytes left out ...]\n" % piece.missed)
     if piece.data or piece.missed:

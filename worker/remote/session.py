@@ -16,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from emberpool.activities import names
 from emberpool.pool.model.as_command import as_command
+from emberpool.pool.model.binding import Binding, bound_fields
 from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandResult
 from emberpool.pool.model.errors import SandboxClosed
 from emberpool.pool.model.frozen import Frozen, Strict
@@ -31,6 +32,7 @@ from emberpool.pool.model.session import (
     SessionFile,
     SessionInput,
     SessionOpened,
+    SessionUsed,
     SessionWhere,
     StartCommand,
     WaitCommand,
@@ -39,6 +41,7 @@ from emberpool.pool.model.session import (
 )
 from emberpool.pool.model.stream import Cursor, OutputRead
 from emberpool.worker.remote.errors import typed_failure, typed_fault
+from emberpool.worker.remote.files import RemoteFiles
 from emberpool.worker.remote.following import follow
 from emberpool.workflows.session import SESSION_TURNS
 
@@ -97,7 +100,7 @@ class RemoteCommand:
         )
 
 
-class RemoteSandbox:
+class RemoteSandbox(RemoteFiles):
     """A sandbox of a session. `async with RemoteSandbox.open(...)` closes it; `attach` finds one that goes on."""
 
     def __init__(
@@ -106,8 +109,7 @@ class RemoteSandbox:
         """Use `open` or `attach`."""
         self._client, self.session_id, self._given = client, session_id, given
         self._in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
-        self.task_queue = given.task_queue if given is not None else task_queue
-        """Name of emberpool's task queues."""
+        self._task_queue = given.task_queue if given is not None else task_queue
 
     @classmethod
     def open(
@@ -120,15 +122,18 @@ class RemoteSandbox:
         image: str = "",
         reuse_key: str = "",
         fingerprint: str = "",
+        binding: Binding | None = None,
         idle_timeout: timedelta = timedelta(minutes=15),
         wait_timeout: timedelta = timedelta(minutes=5),
         priority: int = 0,
         task_queue: str = names.DEFAULT_TASK_QUEUE,
     ) -> Self:
-        """A sandbox of `profile` for `caller`. Entering starts its session, or joins the caller's one of that name.
+        """A sandbox of `profile` for `caller`. Entering starts its session, or joins the caller's one of that name. The
+        other arguments are those of `Sandbox.open`, with `idle_timeout` in place of `hold`.
 
         Args:
             name: names the session among the caller's; default a new one. `session_id` then is what `attach` takes.
+            binding: code, dependencies and secrets, bound before the first call.
             idle_timeout: the session closes itself after this long without a call or a running command.
         """
         given = checked(
@@ -142,6 +147,7 @@ class RemoteSandbox:
             priority=priority,
             idle_timeout_s=idle_timeout.total_seconds(),
             task_queue=task_queue,
+            **bound_fields(binding),
         )
         return cls(client, f"emberpool-session/{caller}/{name or uuid.uuid4().hex}", given)
 
@@ -149,6 +155,11 @@ class RemoteSandbox:
     def attach(cls, client: Client, session_id: str, *, task_queue: str = names.DEFAULT_TASK_QUEUE) -> Self:
         """The sandbox of a session that runs; nothing is asked until the first call."""
         return cls(client, session_id, task_queue=task_queue)
+
+    @property
+    def task_queue(self) -> str:
+        """Name of emberpool's task queues."""
+        return self._task_queue
 
     @property
     def client(self) -> Client:
@@ -184,6 +195,10 @@ class RemoteSandbox:
     async def claim(self) -> SessionOpened:
         """Claim the pod now. Optional: the first call claims it otherwise."""
         return await self.send(names.SESSION_OPEN, None, SessionOpened)
+
+    async def used(self) -> SessionUsed:
+        """Ask the session for its sandbox, and tell it of a call."""
+        return await self.send(names.SESSION_USE, None, SessionUsed)
 
     async def run(
         self,
@@ -237,6 +252,7 @@ class RemoteSandbox:
 
     async def close(self) -> SessionClosed:
         """End the session and give its pod back; what still runs in it is killed."""
+        self._used = None
         return await self.send(names.SESSION_CLOSE, None, SessionClosed)
 
     async def _start(self, command: Command, wait_s: float, execution_id: str) -> SessionCommand:

@@ -9,6 +9,7 @@ from temporalio.exceptions import ActivityAlreadyStartedError
 
 from emberpool.activities import names
 from emberpool.pool.model.as_command import as_command
+from emberpool.pool.model.binding import Binding, bound_fields
 from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandResult
 from emberpool.pool.model.errors import RequestMismatch
 from emberpool.pool.model.ids import RequestId
@@ -16,6 +17,7 @@ from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.rollout import TextFile
 from emberpool.pool.model.tool import RunToolInput, RunToolOutput
 from emberpool.worker.remote.errors import typed_failure
+from emberpool.workflows.binding import PREPARE
 from emberpool.workflows.dispatch import HEARTBEAT_TIMEOUT, RETRY
 
 SLACK = timedelta(minutes=2)
@@ -47,9 +49,11 @@ class ToolClient:
         files: Sequence[TextFile] = (),
         image: str = "",
         reuse_key: str = "",
+        binding: Binding | None = None,
         wait_timeout: timedelta = timedelta(minutes=5),
+        priority: int = 0,
     ) -> CommandResult:
-        """Run a command in a sandbox of its own; see `call`."""
+        """Run a command in a sandbox of its own; see `call`. `binding`: code, dependencies and secrets for it."""
         whole = as_command(command, env=env, cwd=cwd, stdin=stdin, time_limit=time_limit, output_limit=output_limit)
         given = checked(
             RunToolInput,
@@ -60,6 +64,8 @@ class ToolClient:
             image=image,
             reuse_key=reuse_key,
             wait_timeout_s=wait_timeout.total_seconds(),
+            priority=priority,
+            **bound_fields(binding),
         )
         return (await self.call(call_id, given)).result
 
@@ -86,6 +92,8 @@ class ToolClient:
 
     async def _execute(self, activity_id: str, given: RunToolInput) -> RunToolOutput:
         attempt = timedelta(seconds=given.wait_timeout_s + given.command.time_limit_s) + SLACK
+        if not given.binding().empty:
+            attempt += PREPARE
         try:
             handle = await self._client.start_activity(
                 names.RUN_TOOL,
