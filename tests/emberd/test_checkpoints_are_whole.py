@@ -172,7 +172,7 @@ SHOW = "cat /etc/name; ls -R /lib1; cat /lib1/hidden/new /lib1/kept/more /work/l
 
 @pytest.mark.skipif(shutil.which("ldd") is None, reason="needs ldd to make a small image")
 async def test_an_images_changes_come_back(emberds: Starter, emberd_client: EmberdClient) -> None:
-    """Over an image: what was changed, deleted, and hidden by a new folder; in another pod of it, and again from that."""
+    """Over an image: what was changed, deleted, and hidden by a new folder; in another room, and saved again."""
     folder = emberds.folder()
     image_with_tools(folder / "image")
     room = configuration("namespaces", "x", folder)["room"] | {"root": {"overlay": "/image"}, "env": {"PATH": "/bin"}}
