@@ -42,6 +42,8 @@ READ_OUTPUT: Final = "emberpool.read_output"
 FOLLOW_OUTPUT: Final = "emberpool.follow_output"
 OPEN_SHELL: Final = "emberpool.open_shell"
 RUN_IN_SHELL: Final = "emberpool.run_in_shell"
+SAVE_CHECKPOINT: Final = "emberpool.save_checkpoint"
+RESTORE_CHECKPOINT: Final = "emberpool.restore_checkpoint"
 REQUEST_PORT: Final = "emberpool.request_port"
 LOOK_AT_POOL: Final = "emberpool.look_at_pool"
 

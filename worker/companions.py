@@ -13,6 +13,7 @@ from emberpool.activities import names
 from emberpool.activities.agent_tools import AGENT_TOOLS, AgentCalls
 from emberpool.activities.batch import Batching
 from emberpool.activities.blobs import Blobs
+from emberpool.activities.checkpoints import Checkpointing
 from emberpool.activities.ladder import Ladder
 from emberpool.activities.manage import Managing
 from emberpool.activities.pools import Pools
@@ -65,6 +66,7 @@ class Companions:
         """What the tools of agents work through; the plugin's interceptor hands it to them."""
         blobs = Blobs(settings.blob_url, settings.allowed_urls)
         transferring = Transferring(self._pools, blobs, settings.max_transfer_mb * 1024 * 1024)
+        checkpointing = Checkpointing(self._pools, blobs, settings.max_transfer_mb * 1024 * 1024)
         managing, tending = Managing(self._pools), Tending(self._pools)
         batching = Batching(settings.heartbeat_s, blobs, lambda: self._pools.searchable)
         self._activities: Mapping[Role, list[Callable[..., Any]]] = {
@@ -75,6 +77,8 @@ class Companions:
                 transferring.upload,
                 transferring.download,
                 transferring.download_output,
+                checkpointing.save_checkpoint,
+                checkpointing.restore_checkpoint,
                 *AGENT_TOOLS,
             ],
             "control": [

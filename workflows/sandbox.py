@@ -28,6 +28,7 @@ from emberpool.activities.models import (
 )
 from emberpool.pool.model.as_command import as_command
 from emberpool.pool.model.binding import Binding
+from emberpool.pool.model.checkpoint import Checkpoint
 from emberpool.pool.model.claim import ClaimSpec, SandboxRef
 from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput
@@ -35,6 +36,7 @@ from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.rollout import TextFile
 from emberpool.workflows.binding import bind_entered, bound_summary, prepare
+from emberpool.workflows.checkpoints import CHECKPOINT_LIMIT, image_of, restore_entered, save_checkpoint
 from emberpool.workflows.handle import Handle
 from emberpool.workflows.holder import new_request, this_workflow
 from emberpool.workflows.parts import SandboxParts
@@ -48,6 +50,7 @@ class Sandbox(SandboxFiles, SandboxParts, Handle):
     """One sandbox of one workflow. Use `async with Sandbox.open(...) as sb`; leaving releases it, whatever happened."""
 
     _binding: Binding | None = None
+    _from: Checkpoint | None = None
 
     @classmethod
     def open(
@@ -59,6 +62,7 @@ class Sandbox(SandboxFiles, SandboxParts, Handle):
         reuse_key: str = "",
         fingerprint: str = "",
         binding: Binding | None = None,
+        from_: Checkpoint | None = None,
         hold: timedelta = timedelta(minutes=15),
         wait_timeout: timedelta = timedelta(minutes=5),
         priority: int = 0,
@@ -71,6 +75,7 @@ class Sandbox(SandboxFiles, SandboxParts, Handle):
             reuse_key: splits the caller's pods further; a new key each time means a fresh pod each time.
             fingerprint: hash of what survives a recycle; a pod with the same is preferred. Default: that of `binding`.
             binding: code, dependencies and secrets, bound as the sandbox is entered.
+            from_: what a sandbox of the same image had changed, restored as this one is entered, before `binding`.
             hold: how long the sandbox outlives the end of each call, so that a model may think meanwhile.
             wait_timeout: how long the first call may stand in line before NoCapacity.
             priority: higher goes first among this caller's requests.
@@ -82,7 +87,7 @@ class Sandbox(SandboxFiles, SandboxParts, Handle):
             ClaimSpec,
             profile=profile,
             caller=caller,
-            image=image,
+            image=image_of(from_, image),
             reuse_key=reuse_key,
             fingerprint=fingerprint or (binding.fingerprint() if binding else ""),
             hold_s=hold.total_seconds(),
@@ -90,7 +95,7 @@ class Sandbox(SandboxFiles, SandboxParts, Handle):
             priority=priority,
         )
         sandbox = cls(SandboxRef(request_id=new_request(), spec=spec, holder=this_workflow()), task_queue)
-        sandbox._binding = binding
+        sandbox._binding, sandbox._from = binding, from_
         return sandbox
 
     @classmethod
@@ -217,6 +222,16 @@ class Sandbox(SandboxFiles, SandboxParts, Handle):
         """Claim the pod now, without a command. Optional: the first call claims it otherwise."""
         await self.invoke(names.OPEN_SANDBOX, lambda ref: CallInput(ref=ref), CallOutput, summary="open sandbox")
 
+    async def checkpoint(self, *, time_limit: timedelta = CHECKPOINT_LIMIT) -> Checkpoint:
+        """Save all that its jobs have changed in its files, for `Sandbox.open(from_=...)`: as often as you like, in
+        several at once. Running processes and /dev/shm are no part of it; it goes on as before.
+
+        Raises:
+            SandboxFileError: a file changed while it was read; the error names it.
+            InvalidInput: the worker has no blob store.
+        """
+        return await save_checkpoint(self, time_limit)
+
     async def watch(self, execution_id: ExecutionId) -> WatchOutput:
         """How far a command is that another task of the workflow runs; its id is `ids.activity_execution`'s."""
         return await self.invoke(
@@ -228,6 +243,8 @@ class Sandbox(SandboxFiles, SandboxParts, Handle):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
+        if self._from is not None:
+            await restore_entered(self, self._from)
         if self._binding is not None:
             await bind_entered(self, self._binding)
         return self

@@ -87,6 +87,12 @@ class Transfers:
         fields = {"path": path_bytes(path), "kind": "folder" if folder else "file", "mode": f"{mode:04o}"}
         fields |= {} if size is None else {"size": str(size)}
         target = f"/v1/upload?{urlencode(fields, quote_via=quote, safe='')}"
+        return await self.put_stream(pod, proof, target, pieces, path)
+
+    async def put_stream(
+        self, pod: PodAddress, proof: LeaseProof, target: str, pieces: AsyncIterable[bytes], path: str
+    ) -> Moved:
+        """PUT `target` with a body of any length; `path` is what errors call it."""
         signer = RequestSigner(self._key(pod.name))
         hold = f"{proof.hold_s:.3f}" if proof.hold_s else ""
         headers = signer.streamed_headers("PUT", target, proof.request_id, proof.epoch, proof.tag, pod.boot_id, hold)
@@ -116,7 +122,7 @@ class Transfers:
             SandboxFileError: it is not there, is neither file nor folder, or changed while it was read.
         """
         target = f"/v1/download?{urlencode({'path': path_bytes(path)}, quote_via=quote, safe='')}"
-        async with self._incoming(pod, proof, target, path) as incoming:
+        async with self.incoming(pod, proof, target, path) as incoming:
             yield incoming
 
     @asynccontextmanager
@@ -131,7 +137,7 @@ class Transfers:
         """
         fields = urlencode({"stream": stream, "offset": str(offset)})
         target = f"/v1/exec/{quote(execution_id, safe='')}/output?{fields}"
-        async with self._incoming(pod, proof, target, f"{stream} of {execution_id}") as incoming:
+        async with self.incoming(pod, proof, target, f"{stream} of {execution_id}") as incoming:
             yield incoming
 
     async def list_files(self, pod: PodAddress, proof: LeaseProof, path: str, after: str = "") -> Folder:
@@ -150,7 +156,8 @@ class Transfers:
         await self._call(pod, proof, "POST", "/v1/files/remove", body, SETTLE_S, path)
 
     @asynccontextmanager
-    async def _incoming(self, pod: PodAddress, proof: LeaseProof, target: str, path: str) -> AsyncGenerator[Incoming]:
+    async def incoming(self, pod: PodAddress, proof: LeaseProof, target: str, path: str) -> AsyncGenerator[Incoming]:
+        """The streamed answer to GET `target`; `path` is what errors call it."""
         signer = RequestSigner(self._key(pod.name))
         hold = f"{proof.hold_s:.3f}" if proof.hold_s else ""
         headers = signer.headers("GET", target, b"", proof.request_id, proof.epoch, proof.tag, pod.boot_id, hold)

@@ -184,7 +184,7 @@ class Unpacker:
             yield from self._take(info)
 
     def _take(self, info: tarfile.TarInfo) -> _Parser:
-        path = _safe_path(info.name)
+        path = safe_path(info.name)
         if info.type == tarfile.DIRTYPE:
             self._folder(info.name, path, info.mode & 0o777)
         elif info.type == tarfile.SYMTYPE:
@@ -286,7 +286,7 @@ def _apply(info: tarfile.TarInfo, extended: Dict[str, str]) -> None:
         info.size = int(size)
 
 
-def _safe_path(name: str) -> bytes:
+def safe_path(name: str) -> bytes:
     """The entry's place below the folder; empty for the folder itself."""
     if name.startswith("/"):
         raise BadEntry(name, "has an absolute name")

@@ -6,7 +6,7 @@ import threading
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from emberpool.pool.emberd import exec_request, filecalls, steering
-from emberpool.pool.emberd.config import Config
+from emberpool.pool.emberd.config import Config, RoomSpec
 from emberpool.pool.emberd.execution import Execution, Request
 from emberpool.pool.emberd.executions import Executions
 from emberpool.pool.emberd.gpu import Gpus
@@ -52,6 +52,11 @@ class Calls:
         self._bound: Dict[str, str] = {}
         self._attestation: Optional[Dict[str, Any]] = None
         self._reset = threading.Lock()
+
+    @property
+    def room_spec(self) -> RoomSpec:
+        """How rooms are made here."""
+        return self._config.room
 
     def begin(self, claim: Claim) -> None:
         """Admit a call of a lease. `end` must follow. Raises Refused."""
@@ -266,6 +271,14 @@ class Calls:
         except Refused as refusal:
             return refusal
         return self._lost(error)
+
+    def judged(self, claim: Claim, refusal: Refused) -> Refused:
+        """What a call says that went wrong: its own refusal, unless the lease ended under it."""
+        try:
+            self._ledger.demand_holder(claim)
+        except Refused as over:
+            return over
+        return refusal
 
     def _lost(self, error: RoomError) -> Refused:
         self._ledger.lose()

@@ -9,7 +9,7 @@ import os
 import socket
 from typing import Any, Callable, Dict
 
-from emberpool.pool.emberd import archive, channel, roomlayers, roomtransfers
+from emberpool.pool.emberd import archive, channel, restoring, roomlayers, roomtransfers
 from emberpool.pool.emberd.config import Limits
 from emberpool.pool.emberd.roomrefusal import FileRefused, demand_regular
 
@@ -96,4 +96,5 @@ _CALLS: Dict[str, Callable[[socket.socket, Dict[str, Any], Limits], None]] = {
     "give": roomtransfers.give,
     "list": roomtransfers.list_folder,
     "remove": roomtransfers.remove,
+    "restore": restoring.restore,
 }

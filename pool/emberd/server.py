@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote
 
 from emberpool.pool.emberd import filecalls
 from emberpool.pool.emberd.calls import Answer, Calls
+from emberpool.pool.emberd.checkpoints import Checkpoints
 from emberpool.pool.emberd.filetransfer import FileTransfers
 from emberpool.pool.emberd.frames import ChunkedBody, Outgoing, incoming
 from emberpool.pool.emberd.refusal import Refused, bad_request
@@ -33,6 +34,7 @@ def make_server(listen: str, signer: Signer, calls: Calls) -> "Tuple[socketserve
         pass
 
     Handler.signer, Handler.calls, Handler.transfers = signer, calls, FileTransfers(calls)
+    Handler.checkpoints = Checkpoints(calls, calls.room_spec)
     if listen.startswith("unix:"):
         path = listen[5:]
         if os.path.exists(path):
@@ -66,6 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
     signer: Signer
     calls: Calls
     transfers: FileTransfers
+    checkpoints: Checkpoints
     protocol_version = "HTTP/1.1"
     timeout = IDLE_S
     wbufsize = -1  # one packet per answer
@@ -117,12 +120,13 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 pieces = incoming(body, self.signer, request.nonce)
                 path, _, query = request.target.partition("?")
-                if (request.method, path) != ("PUT", "/v1/upload"):
+                take = {"/v1/upload": self.transfers.upload, "/v1/checkpoint": self.checkpoints.restore}.get(path)
+                if request.method != "PUT" or take is None:
                     raise bad_request("x-ember-stream", "this call takes no stream")
                 claim = request.claim()
                 self.signer.once(request, claim)
                 with self._admitted(claim):
-                    return self.transfers.upload(claim, _fields(query), pieces)
+                    return take(claim, _fields(query), pieces)
             finally:
                 try:
                     body.drain()
@@ -224,6 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.transfers.output(unquote(where[3], errors="surrogateescape"), _fields(query))
         if where == ("GET", "v1", "download"):
             return self.transfers.download(claim, _fields(query))
+        if where == ("GET", "v1", "checkpoint"):
+            return self.checkpoints.save(claim, _fields(query))
         if where == ("GET", "v1", "files"):
             return self.transfers.list(claim, _fields(query))
         if where == ("POST", "v1", "files", "remove"):

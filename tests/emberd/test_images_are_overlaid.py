@@ -1,30 +1,12 @@
 """A room over an image's folder may write anywhere in it, and none of it stays."""
 
-import os
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
-from fixtures.emberd import UNPRIVILEGED, Starter, configuration, open_lease, reset
+from fixtures.emberd import Starter, configuration, open_lease, reset
+from fixtures.images import small_image
 
 from emberpool.pool.client.emberd_client import EmberdClient
-
-
-def small_image(folder: Path) -> None:
-    """A shell with its libraries and nothing else."""
-    told = subprocess.run(["ldd", "/bin/sh"], capture_output=True, text=True, check=True).stdout
-    for file in ["/bin/sh", *(word for word in told.split() if word.startswith("/"))]:
-        place = folder / file.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, place)
-    (folder / "etc").mkdir()
-    (folder / "etc" / "name").write_text("image\n")
-    for name in ("home", "tmp"):
-        (folder / name).mkdir()
-    if os.geteuid() == 0:  # the pod's user must own what its jobs may change
-        for path in (folder / "etc", folder / "etc" / "name"):
-            os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
 
 
 @pytest.mark.skipif(shutil.which("ldd") is None, reason="needs ldd to make a small image")
