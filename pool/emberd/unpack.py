@@ -182,7 +182,7 @@ class _Measured:
 
 def _measured(file: "IO[bytes]") -> _Measured:
     magic, opened = file.read(6), file
-    lzma_error: "type[Exception]" = OSError
+    lzma_error: type[Exception] = OSError
     file.seek(0)
     try:
         if magic.startswith(b"\x1f\x8b"):
