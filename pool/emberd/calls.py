@@ -122,7 +122,7 @@ class Calls:
         do = steering.call_named(name)
         if do is None:
             raise bad_request("path", "there is no such call")
-        answer = do(self.executions.get(execution_id), body)
+        answer = do(self.execution(claim, execution_id), body)
         self._demand_lease(claim)
         return json_answer(answer)
 
@@ -134,17 +134,19 @@ class Calls:
 
     def wait(self, claim: Claim, execution_id: str, body: Dict[str, Any]) -> Answer:
         """POST /v1/exec/ID/wait."""
-        return self._outcome(claim, self.executions.get(execution_id), exec_request.wait_s(body))
+        return self._outcome(claim, self.execution(claim, execution_id), exec_request.wait_s(body))
 
     def kill(self, claim: Claim, execution_id: str) -> Answer:
         """POST /v1/exec/ID/kill."""
-        execution = self.executions.get(execution_id)
+        execution = self.execution(claim, execution_id)
         execution.kill("cancelled")
         return self._outcome(claim, execution, 10.0)
 
-    def list(self) -> Answer:
+    def list(self, claim: Claim) -> Answer:
         """GET /v1/exec."""
-        return json_answer({"executions": [_line(execution) for execution in self.executions.all()]})
+        with self._ledger.lock:
+            self._ledger.demand_holder(claim)
+            return json_answer({"executions": [_line(execution) for execution in self.executions.all()]})
 
     def put_file(self, claim: Claim, path: str, mode: int, data: bytes) -> Answer:
         """PUT /v1/file."""
@@ -251,6 +253,16 @@ class Calls:
             self._ledger.demand_holder(claim)  # a fence may have ended it: then this is no result
         except Refused as refusal:
             raise Refused(409, "lease_over", refusal.detail) from refusal
+
+    def execution(self, claim: Claim, execution_id: str) -> Execution:
+        """An execution of the claim's lease. Raises Refused."""
+        with self._ledger.lock:
+            self._ledger.demand_holder(claim)
+            return self.executions.get(execution_id)
+
+    def demand_holder(self, claim: Claim) -> None:
+        """Raises Refused if the lease is over."""
+        self._ledger.demand_holder(claim)
 
     def holder_room(self, claim: Claim) -> Room:
         """The room of the lease, if it is this claim's. Raises Refused."""

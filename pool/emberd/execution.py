@@ -58,6 +58,8 @@ class Execution:
         self._begin(request, spills)
         self._room, self._restocked = room, False
         self._open()
+        # A lease may have very many executions; the input lies in line now, and the shim has the rest.
+        self.request = request._replace(stdin=b"", env={}, argv=[])
         threading.Thread(target=self._look_after, name="execution", daemon=True).start()
 
     def _begin(self, request: Request, spills: Optional[SpillFolder] = None) -> None:

@@ -22,8 +22,7 @@ class FileTransfers:
         kind = fields.get("kind", "file")
         if kind not in ("file", "folder"):
             raise bad_request("kind", "must be file or folder")
-        size = _number(fields, "size")
-        mode = filecalls.checked_mode(_number(fields, "mode", 8) if fields.get("mode") else 0o644)
+        size, mode = number_in(fields, "size"), mode_in(fields)
         room = self._calls.holder_room(claim)
         try:
             return json_answer(transfers.take(room, path, mode, kind == "folder", size, pieces))
@@ -45,14 +44,22 @@ class FileTransfers:
         except RoomError as error:
             raise self._calls.gone(claim, error) from error
 
-    def output(self, execution_id: str, fields: Dict[str, str]) -> Streamed:
+    def output(self, claim: Claim, execution_id: str, fields: Dict[str, str]) -> Streamed:
         """GET /v1/exec/ID/output."""
         stream = fields.get("stream", "stdout")
         if stream not in ("stdout", "stderr"):
             raise bad_request("stream", "must be stdout or stderr")
-        offset = _number(fields, "offset") or 0
-        pieces = self._calls.executions.get(execution_id).whole_output(stream, offset)
-        return Streamed((("x-ember-kind", "file"),), _output(pieces))
+        offset = number_in(fields, "offset") or 0
+        pieces = self._calls.execution(claim, execution_id).whole_output(stream, offset)
+        return Streamed((("x-ember-kind", "file"),), self._output(claim, pieces))
+
+    def _output(self, claim: Claim, pieces: Iterator[bytes]) -> Pieces:
+        size = 0
+        for piece in pieces:
+            self._calls.demand_holder(claim)  # emberd holds the file, so that no room's end would cut it
+            size += len(piece)
+            yield piece
+        yield {"bytes": size, "entries": 1}
 
     def list(self, claim: Claim, fields: Dict[str, str]) -> Answer:
         """GET /v1/files."""
@@ -71,15 +78,8 @@ class FileTransfers:
             raise self._calls.gone(claim, error) from error
 
 
-def _output(pieces: Iterator[bytes]) -> Pieces:
-    size = 0
-    for piece in pieces:
-        size += len(piece)
-        yield piece
-    yield {"bytes": size, "entries": 1}
-
-
-def _number(fields: Dict[str, str], name: str, base: int = 10) -> Optional[int]:
+def number_in(fields: Dict[str, str], name: str, base: int = 10) -> Optional[int]:
+    """A whole number of a query, 0 or more; None if it is not there. Raises Refused (400)."""
     text = fields.get(name)
     if not text:
         return None
@@ -90,3 +90,8 @@ def _number(fields: Dict[str, str], name: str, base: int = 10) -> Optional[int]:
     if value < 0:
         raise bad_request(name, "must not be below 0")
     return value
+
+
+def mode_in(fields: Dict[str, str]) -> int:
+    """Permission bits of a query, 0644 if there are none. Raises Refused (400)."""
+    return filecalls.checked_mode(number_in(fields, "mode", 8) if fields.get("mode") else 0o644)

@@ -6,6 +6,7 @@ swapped or left out is noticed, and nothing has to be held until the end to be t
 
 import hmac
 import json
+import re
 import struct
 from io import BufferedIOBase
 from typing import Any, Dict, Iterator
@@ -17,6 +18,8 @@ DATA, END = 0, 1
 MAX_FRAME = 1024 * 1024
 MAC_BYTES = 32
 _HEAD = struct.Struct("!BI")
+_CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,8}")
+"""int() would take a sign too, and read(-1) reads on to the end of the connection."""
 
 
 class ChunkedBody:
@@ -59,10 +62,9 @@ class ChunkedBody:
             self._line()  # what ends the chunk before
         self._began = True
         text = self._line().split(b";", 1)[0].strip()
-        try:
-            self._left = int(text, 16)
-        except ValueError:
-            raise bad_request("body", "is not sent in chunks, or ended early") from None
+        if not _CHUNK_SIZE.fullmatch(text):
+            raise bad_request("body", "is not sent in chunks, or ended early")
+        self._left = int(text, 16)
         if self._left == 0:
             while self._line() not in (b"\r\n", b"\n"):
                 pass

@@ -8,8 +8,9 @@ import hashlib
 import os
 import re
 import shutil
+import tempfile
 import threading
-from typing import Any, Dict, Set
+from typing import Any, Dict, List, Set
 
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.roomroot import LAYERS_IN_ROOM, layers_folder
@@ -28,6 +29,11 @@ class Layers:
         self._ready, self._parts = layers_folder(scratch), os.path.join(scratch, "layers", "parts")
         self._seen = LAYERS_IN_ROOM if mode == "namespaces" else self._ready
         self._lock = threading.Lock()
+        """Never held for long: the end of a lease waits for it."""
+        self._unpacking = threading.Lock()
+        """One archive at a time is unpacked."""
+        self._leases = 0
+        """Ended so far: what is under way for an earlier one stops."""
         self._used: Dict[str, None] = {}
         """Every layer that is ready, the one used last at the end."""
         self._held: Set[str] = set()
@@ -63,15 +69,15 @@ class Layers:
             Refused: 422 `bad_archive` if the hash is another one or an entry cannot be allowed; nothing is kept then.
         """
         part = self._part(_checked(key))
-        with self._lock:
+        leases = self._leases
+        with self._unpacking:
             if key not in self._used:
                 try:
-                    self._unpack(key, part)
+                    self._unpack(key, part, leases)
                 finally:
-                    _remove(part)
                     shutil.rmtree(part + ".d", ignore_errors=True)
-                self._make_place()
-            return self._told(key)
+        self._make_place()
+        return self.tell(key)
 
     def path(self, key: str) -> str:
         """Where jobs see a layer that is ready. Raises Refused."""
@@ -82,28 +88,40 @@ class Layers:
         return path
 
     def lease_ended(self) -> None:
-        """No layer is held any more; parts that were never finished go."""
+        """No layer is held any more; parts that were never finished go, and what is being unpacked stops."""
         with self._lock:
+            self._leases += 1
             self._held.clear()
             for name in os.listdir(self._parts):
                 _remove(os.path.join(self._parts, name))
 
-    def _unpack(self, key: str, part: str) -> None:
-        if not os.path.exists(part):
-            raise bad_request("layer", "nothing of it was sent")
-        found = _sha256(part)
-        if found != key:
-            raise Refused(422, "bad_archive", f"its SHA-256 is {found}")
-        folder = part + ".d"
-        os.makedirs(folder, mode=0o755)
+    def _unpack(self, key: str, part: str, leases: int) -> None:
+        aside, folder = part + ".whole", part + ".d"
+        with self._lock:
+            self._demand_lease(leases)
+            if not os.path.exists(part):
+                raise bad_request("layer", "nothing of it was sent")
+            os.rename(part, aside)  # nobody appends to it now
         try:
-            unpack(part, folder)
+            found = _sha256(aside)
+            if found != key:
+                raise Refused(422, "bad_archive", f"its SHA-256 is {found}")
+            os.makedirs(folder, mode=0o755)
+            unpack(aside, folder, lambda: self._demand_lease(leases))
         except BadArchive as error:
             raise Refused(422, "bad_archive", str(error)) from error
         except OSError as error:
             raise Refused(422, "file_refused", f"cannot be unpacked: {error.strerror or error}") from error
-        os.rename(folder, os.path.join(self._ready, key))
-        self._used[key] = None
+        finally:
+            _remove(aside)
+        with self._lock:
+            self._demand_lease(leases)
+            os.rename(folder, os.path.join(self._ready, key))
+            self._used[key] = None
+
+    def _demand_lease(self, leases: int) -> None:
+        if leases != self._leases:
+            raise Refused(409, "stale_epoch", "the lease is over: its layer is not unpacked any further")
 
     def _told(self, key: str) -> Dict[str, Any]:
         if key not in self._used:
@@ -114,9 +132,17 @@ class Layers:
         return {"key": key, "state": "ready", "received": 0, "path": f"{self._seen}/{key}"}
 
     def _make_place(self) -> None:
-        for key in [key for key in self._used if key not in self._held][: max(0, len(self._used) - MOST_KEPT)]:
-            del self._used[key]
-            shutil.rmtree(os.path.join(self._ready, key), ignore_errors=True)
+        with self._lock:
+            aside: List[str] = []
+            for key in self._superfluous():
+                del self._used[key]
+                aside.append(tempfile.mkdtemp(dir=self._parts))
+                os.rename(os.path.join(self._ready, key), os.path.join(aside[-1], key))
+        for folder in aside:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _superfluous(self) -> List[str]:
+        return [key for key in self._used if key not in self._held][: max(0, len(self._used) - MOST_KEPT)]
 
     def _received(self, key: str) -> int:
         try:

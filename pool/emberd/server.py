@@ -12,9 +12,9 @@ from typing import Any, Callable, Dict, Generator, Optional, Tuple, Type
 from urllib.parse import parse_qsl, unquote
 
 from emberpool.pool.emberd import filecalls
-from emberpool.pool.emberd.calls import Answer, Calls
+from emberpool.pool.emberd.calls import Answer, Calls, json_answer
 from emberpool.pool.emberd.checkpoints import Checkpoints
-from emberpool.pool.emberd.filetransfer import FileTransfers
+from emberpool.pool.emberd.filetransfer import FileTransfers, mode_in, number_in
 from emberpool.pool.emberd.frames import ChunkedBody, Outgoing, incoming
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.shape import as_object
@@ -165,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("transfer-encoding"):
             raise bad_request("transfer-encoding", "give the body with a content-length")
         text = self.headers.get("content-length", "0")
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit()):
             raise bad_request("content-length", "not a number")
         if int(text) > filecalls.MAX_BYTES:
             raise Refused(413, "too_large", f"a body may have {filecalls.MAX_BYTES} bytes")
@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         if where == ("POST", "v1", "exec"):
             return self.calls.start(claim, _object(body))
         if where == ("GET", "v1", "exec"):
-            return self.calls.list()
+            return self.calls.list(claim)
         if where[:3] == ("POST", "v1", "exec") and len(where) == 5:
             execution_id = unquote(where[3], errors="surrogateescape")
             if where[4] == "wait":
@@ -225,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         if where == ("POST", "v1", "http"):
             return self.calls.request_port(claim, _object(body))
         if where[:3] == ("GET", "v1", "exec") and where[4:] == ("output",):
-            return self.transfers.output(unquote(where[3], errors="surrogateescape"), _fields(query))
+            return self.transfers.output(claim, unquote(where[3], errors="surrogateescape"), _fields(query))
         if where == ("GET", "v1", "download"):
             return self.transfers.download(claim, _fields(query))
         if where == ("GET", "v1", "checkpoint"):
@@ -237,12 +237,13 @@ class _Handler(BaseHTTPRequestHandler):
         if where == ("PUT", "v1", "file"):
             fields = _fields(query)
             path = filecalls.checked_path(fields.get("path"))
-            return self.calls.put_file(claim, path, _number(fields, "mode", 0o644, base=8), body)
+            return self.calls.put_file(claim, path, mode_in(fields), body)
         if where == ("GET", "v1", "file"):
             fields = _fields(query)
-            offset: Optional[int] = _number(fields, "offset", 0) if "offset" in fields else None
-            limit = min(_number(fields, "limit", filecalls.MAX_BYTES), filecalls.MAX_BYTES)
-            return self.calls.get_file(claim, filecalls.checked_path(fields.get("path")), offset, limit)
+            limit = number_in(fields, "limit")
+            limit = filecalls.MAX_BYTES if limit is None else min(limit, filecalls.MAX_BYTES)
+            path = filecalls.checked_path(fields.get("path"))
+            return self.calls.get_file(claim, path, number_in(fields, "offset"), limit)
         if where[1:3] == ("v1", "layer") and len(where) > 3:
             return self._of_layer(where, claim, query, body)
         if where == ("POST", "v1", "bind"):
@@ -253,11 +254,11 @@ class _Handler(BaseHTTPRequestHandler):
         layers, key = self.calls.layers, where[3]
         call = (where[0], *where[4:])
         if call == ("GET",):
-            return _answer(layers.tell(key))
+            return json_answer(layers.tell(key))
         if call == ("PUT",):
-            return _answer(layers.append(key, _number(_fields(query), "offset", 0), body))
+            return json_answer(layers.append(key, number_in(_fields(query), "offset") or 0, body))
         if call == ("POST",):
-            return _answer(layers.finish(key))
+            return json_answer(layers.finish(key))
         if call == ("POST", "place"):
             return self.calls.place_layer(claim, key, _object(body))
         raise bad_request("path", "there is no such call")
@@ -305,10 +306,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
-def _answer(data: Dict[str, Any]) -> Answer:
-    return Answer(json.dumps(data).encode("ascii"))
-
-
 def _object(body: bytes) -> Dict[str, Any]:
     try:
         data = as_object(json.loads(body or b"{}"))
@@ -321,16 +318,6 @@ def _object(body: bytes) -> Dict[str, Any]:
 
 def _fields(query: str) -> Dict[str, str]:
     return dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
-
-
-def _number(fields: Dict[str, str], name: str, default: int, base: int = 10) -> int:
-    try:
-        value = int(fields.get(name) or oct(default)[2:] if base == 8 else fields.get(name) or str(default), base)
-    except ValueError:
-        raise bad_request(name, "not a number") from None
-    if value < 0 or (base == 8 and value > 0o7777):
-        raise bad_request(name, "out of range")
-    return value
 
 
 def _epoch(claim: Claim, body: Dict[str, Any]) -> int:

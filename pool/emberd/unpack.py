@@ -3,16 +3,22 @@
 Entries are judged one by one and refused by name. tarfile's own filter for this came with Python 3.12.
 """
 
+import gzip
 import os
 import shutil
 import stat
 import tarfile
 import zipfile
-from typing import IO, Iterator, NamedTuple, Optional
+import zlib
+from typing import IO, Any, Callable, Iterator, NamedTuple, Optional, cast
 
 MOST_BYTES = 8 * 1024 * 1024 * 1024
 """Unpacked size at which an archive is refused: a small one can be made to fill any disk."""
 MOST_ENTRIES = 500_000
+MOST_ZIP_ENTRIES = 100_000
+"""zipfile holds the list of all of them in memory."""
+BETWEEN_ENTRIES = 512 * 1024
+"""Unpacked bytes that a tar archive may have in front of an entry: names and attributes, of which tarfile holds all."""
 
 
 class BadArchive(Exception):
@@ -46,14 +52,17 @@ def check(archive: str) -> int:
     return total
 
 
-def unpack(archive: str, folder: str) -> int:
+def unpack(archive: str, folder: str, go_on: Callable[[], None] = lambda: None) -> int:
     """Unpack into `folder`, which must be new and empty; the size of all files together, in bytes.
+
+    `go_on` is called before each entry and may raise.
 
     Raises:
         BadArchive, OSError: as `check`; what was written until then is the caller's to remove.
     """
     total = 0
     for entry in _judged(archive):
+        go_on()
         total += entry.size
         _write(folder, entry)
     return total
@@ -146,24 +155,80 @@ def _file(entry: Entry, place: str) -> None:
     os.utime(place, (max(0.0, entry.mtime), max(0.0, entry.mtime)))
 
 
+class _Measured:
+    """An archive's unpacked bytes. tarfile reads headers, maps of sparse files and the like into memory whatever their
+    size, and a few kilobytes unpack to gigabytes: so no more is given out than the entries so far account for."""
+
+    def __init__(self, file: "IO[bytes]", lzma_error: "type[Exception]") -> None:
+        self._file, self._lzma_error = file, lzma_error
+        self._left = BETWEEN_ENTRIES
+
+    def entry_of(self, size: int) -> None:
+        """An entry begins, whose bytes and what comes before the next may be read."""
+        self._left = size + BETWEEN_ENTRIES
+
+    def read(self, size: int) -> bytes:
+        try:
+            data = self._file.read(size)
+        except (OSError, zlib.error, self._lzma_error) as error:
+            if getattr(error, "errno", None) is not None:
+                raise  # the disk, not the archive
+            raise BadArchive(f"cannot be read as tar or zip: {error}") from error
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadArchive(f"has over {BETWEEN_ENTRIES} bytes of headers in front of an entry")
+        return data
+
+
+def _measured(file: "IO[bytes]") -> _Measured:
+    magic, opened = file.read(6), file
+    lzma_error: type[Exception] = OSError
+    file.seek(0)
+    try:
+        if magic.startswith(b"\x1f\x8b"):
+            opened = cast("IO[bytes]", gzip.GzipFile(fileobj=file))
+        elif magic.startswith(b"BZh"):
+            import bz2  # not every image's Python has it
+
+            opened = cast("IO[bytes]", bz2.BZ2File(file))
+        elif magic.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")):
+            import lzma
+
+            opened, lzma_error = cast("IO[bytes]", lzma.LZMAFile(file)), lzma.LZMAError
+    except ImportError as error:
+        raise BadArchive(f"cannot be read here: this Python has no {error.name}") from error
+    return _Measured(opened, lzma_error)
+
+
 def _tar_entries(archive: str) -> Iterator[Entry]:
-    with tarfile.open(archive, "r|*") as tar:
-        for member in tar:
-            kind = "other"
-            if member.isreg():
-                kind = "file"
-            elif member.isdir():
-                kind = "folder"
-            elif member.issym():
-                kind = "link"
-            elif member.islnk():
-                kind = "hardlink"
-            data = tar.extractfile(member) if kind == "file" else None
-            size = member.size if kind == "file" else 0
-            yield Entry(member.name, kind, member.mode, float(member.mtime), size, member.linkname, data)
+    with open(archive, "rb") as file:
+        measured = _measured(file)
+        with tarfile.open(fileobj=cast(Any, measured), mode="r|") as tar:
+            yield from _members(tar, measured)
+
+
+def _members(tar: tarfile.TarFile, measured: _Measured) -> Iterator[Entry]:
+    for member in tar:
+        if member.sparse is not None:
+            raise BadArchive(f"entry {member.name!r}: is a sparse file")
+        kind = "other"
+        if member.isreg():
+            kind = "file"
+        elif member.isdir():
+            kind = "folder"
+        elif member.issym():
+            kind = "link"
+        elif member.islnk():
+            kind = "hardlink"
+        data = tar.extractfile(member) if kind == "file" else None
+        size = member.size if kind == "file" else 0
+        measured.entry_of(size)
+        yield Entry(member.name, kind, member.mode, float(member.mtime), size, member.linkname, data)
+        cast(Any, tar).members.clear()  # it would keep every entry
 
 
 def _zip_entries(archive: str) -> Iterator[Entry]:
+    _demand_few(archive)
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
             mode = info.external_attr >> 16
@@ -176,3 +241,13 @@ def _zip_entries(archive: str) -> Iterator[Entry]:
                 kind = "file" if stat.S_IFMT(mode) in (0, stat.S_IFREG) else "other"
                 with file.open(info) as data:
                     yield Entry(info.filename, kind, mode & 0o777 or 0o644, 0.0, info.file_size, "", data)
+
+
+def _demand_few(archive: str) -> None:
+    count, before = 0, b""
+    with open(archive, "rb") as file:
+        for piece in iter(lambda: file.read(1024 * 1024), b""):
+            count += (before + piece).count(b"PK\1\2")
+            before = piece[-3:]
+    if count > MOST_ZIP_ENTRIES:
+        raise BadArchive(f"has over {MOST_ZIP_ENTRIES} entries, which only a tar archive may have")
