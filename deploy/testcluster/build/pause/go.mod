@@ -1,0 +1,3 @@
+module emberpool.invalid/testcluster/pause
+
+go 1.24

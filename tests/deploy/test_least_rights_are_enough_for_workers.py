@@ -1,0 +1,77 @@
+"""deploy/base on a real API server: the worker's account can do what its provider does, and little else."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from fixtures.cluster import ClusterUp, KubernetesSite
+from testcluster.cluster import Cluster
+
+from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.pod import Phase
+from emberpool.pool.providers.kubernetes.access import Access
+
+BASE = Path(__file__).parents[2] / "deploy" / "base"
+SANDBOXES, WORKERS = "emberpool-sandboxes", "emberpool"
+ACCOUNT = f"system:serviceaccount:{WORKERS}:emberpool-worker"
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def based(cluster: ClusterUp) -> Iterator[Cluster]:
+    """The cluster with deploy/base applied; it goes with the module."""
+    if cluster.own is None:
+        pytest.skip("namespaces are made in a cluster of our own only")
+    cluster.own.kubectl("apply", "-k", str(BASE))
+    yield cluster.own
+    cluster.own.kubectl("delete", "-k", str(BASE))
+
+
+@pytest.fixture
+async def site(based: Cluster, tmp_path: Path) -> AsyncIterator[KubernetesSite]:
+    """Pods made with the worker's own token."""
+    config = json.loads(based.api.kubeconfig.read_text())
+    token = based.kubectl("create", "token", "emberpool-worker", "--namespace", WORKERS).strip()
+    config["users"] = [{"name": "admin", "user": {"token": token}}]
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    made = KubernetesSite(ClusterUp(Access(kubeconfig=str(path), namespace=SANDBOXES), based))
+    yield made
+    await made.aclose()
+
+
+async def test_a_pods_whole_life(site: KubernetesSite) -> None:
+    """Created on standby, seen, promoted by a resize, given another image, listed and deleted: no call is refused."""
+    provider, name = site.kubernetes, PodName("rights-1")
+    await provider.create(name, "", standby=True)
+    assert (await provider.wait_ready(name, 60)).phase is Phase.READY
+    assert await provider.promote(name) == ""
+    assert await provider.swap(name, "second", 1) == ""
+    assert [facts.name for facts in await provider.list()] == [name]
+    await provider.delete(name)
+    assert await provider.list() == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "namespace"),
+    [
+        ("update", "pods", SANDBOXES),
+        ("deletecollection", "pods", SANDBOXES),
+        ("get", "secrets", SANDBOXES),
+        ("get", "pods", WORKERS),
+        ("create", "pods", "default"),
+        ("get", "nodes", SANDBOXES),
+    ],
+)
+def test_what_it_does_not_do_is_refused(based: Cluster, verb: str, resource: str, namespace: str) -> None:
+    """The API server says no to the account for verbs, kinds and namespaces that the provider has no use for."""
+    words = ["auth", "can-i", verb, resource, "--namespace", namespace, "--as", ACCOUNT]
+    with pytest.raises(RuntimeError):  # kubectl exits 1 for "no"
+        based.kubectl(*words)
+
+
+def test_sandboxes_reach_nothing(based: Cluster) -> None:
+    """Every pod of the namespace is chosen by a policy that allows neither way."""
+    policy = json.loads(based.kubectl("get", "networkpolicy", "deny-all", "--namespace", SANDBOXES, "-o", "json"))
+    assert policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
