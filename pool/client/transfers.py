@@ -105,7 +105,10 @@ class Transfers:
                     stalled.reschedule(_in(SETTLE_S))
                     data = await _read(pod, response)
         except PodUnreachable as error:
-            raise (failures[0] if failures else error) from error.__cause__
+            if failures:
+                # aiohttp made it the cause of its own error: a circle of causes, of which no failure can be made.
+                raise failures[0] from None
+            raise
         except TimeoutError as error:
             raise PodUnreachable(pod.name, f"no byte was taken for {STALL_S:.0f} s") from error
         if not signer.accepts(response.status, data, response.headers.get("x-ember-mac", "")):

@@ -78,14 +78,15 @@ async def test_a_pod_of_root_runs_under_a_host_uid_of_its_own(local_provider: Ma
 async def test_a_job_sees_no_environment_of_the_supervisor(
     local_provider: MakeProvider, job: Jobs, supervisor: SupervisorProcess
 ) -> None:
-    """Its environment is PATH, HOME, the language and a temporary folder; no process it can see has more."""
+    """Its environment is PATH, HOME, language, temporary folder and which GPUs it has; none that it sees has more."""
     provider = local_provider()
     name = await new_pod(provider)
     assert "SECRET_OF_THE_WORKER=do-not-tell" in of_process(supervisor.pid, "environ")
     text = await job(provider, name, "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'", check=False)
     assert "SECRET" not in text and "do-not-tell" not in text
     names = {line.split("=")[0] for line in (await job(provider, name, "env")).splitlines()}
-    assert names <= {"PATH", "HOME", "LANG", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "_"}, names
+    ours = {"PATH", "HOME", "LANG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
+    assert names <= ours | {"PWD", "OLDPWD", "SHLVL", "_"}, names
 
 
 async def test_pods_do_not_see_each_others_processes_or_files(local_provider: MakeProvider, job: Jobs) -> None:

@@ -1,6 +1,7 @@
 """What a sandbox held is there, or its holder is told that it is gone and why: never an empty one of the same name."""
 
 import os
+import re
 import signal
 import uuid
 from collections.abc import AsyncGenerator
@@ -79,7 +80,8 @@ async def test_the_next_command_after_a_pod_died_is_told_at_once(small: Site) ->
     await kill(small, pod)
     await handle.signal(Bereft.go_on)
     seen = await handle.result()
-    assert seen.text.startswith("SandboxLost: sandbox lost: exited: killed by SIGKILL, executed=no"), seen.text
+    # The manager clears the pod away meanwhile; after that nobody knows more than that it is gone.
+    assert re.match(r"SandboxLost: sandbox lost: (exited: killed by SIGKILL|gone), executed=no", seen.text), seen.text
     assert [result.text for result in seen.results] == ["", "ok\n"]
     ((tries, took_s),) = await attempts(handle)
     assert tries == 1 and took_s < 3, (tries, took_s)

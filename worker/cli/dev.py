@@ -39,6 +39,8 @@ def command(
 ) -> None:
     """Run Temporal, Redis, local pods and workers on this machine until Ctrl-C.
 
+    Workflows may read and write files (uploads, tasks, results) below the folder where it is started.
+
     Set TEMPORAL_ADDRESS or EMBERPOOL_REDIS_URL to use a server of your own instead of the one that is started here.
 
     [bold]Examples[/bold]
@@ -55,6 +57,7 @@ def command(
             data_dir=folder,
             ephemeral=ephemeral,
             profiles=_profiles(profiles),
+            allowed_urls=(Path.cwd().as_uri(),),  # for `emberpool rollout --results DIR` in the same folder
             temporal_port=temporal_port or usual_port(TEMPORAL_PORT),
             ui_port=ui_port or usual_port(UI_PORT),
             workers=workers,

@@ -54,6 +54,8 @@ class StackOptions:
     """Whether Temporal keeps its state in memory only. Redis always does: pods and leases end with the stack."""
     profiles: tuple[Profile, ...] = ()
     """What the workers serve."""
+    allowed_urls: tuple[str, ...] = ()
+    """Prefixes of URLs that workflows may name, beside the blob store in the data folder."""
     temporal_port: int | None = None
     """None: any free one."""
     ui_port: int | None = None
@@ -219,7 +221,7 @@ class EmbeddedStack:
         given = Settings(profiles=(), profiles_file=None)  # what the user has set for the workers
         return Settings(
             blob_url=given.blob_url or f"file://{blobs}",
-            allowed_urls=(*given.allowed_urls, f"file://{demo}"),
+            allowed_urls=(*given.allowed_urls, *self.options.allowed_urls, f"file://{demo}"),
             deployment=self.options.deployment,
             task_queue=self.options.task_queue,
             redis_url=redis_url,
