@@ -104,7 +104,7 @@ class Transfers:
                 async with opening as response:
                     stalled.reschedule(_in(SETTLE_S))
                     data = await _read(pod, response)
-        except PodUnreachable as error:
+        except PodUnreachable:
             if failures:
                 # aiohttp made it the cause of its own error: a circle of causes, of which no failure can be made.
                 raise failures[0] from None
