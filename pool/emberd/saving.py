@@ -11,7 +11,7 @@ import os
 import stat
 import tarfile
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, NamedTuple, Tuple
+from typing import Dict, Generator, Iterator, List, NamedTuple, Tuple
 
 from emberpool.pool.emberd import archive
 from emberpool.pool.emberd.archive import BLOCK, MAX_NAME_BLOCK, PIECE, SKIPPED_TOLD, BadEntry, padding
@@ -157,7 +157,7 @@ def _content(fd: int, found: os.stat_result, full: bytes) -> Iterator[bytes]:
 
 
 @contextmanager
-def _opened(root: int, path: bytes) -> Iterator[int]:
+def _opened(root: int, path: bytes) -> Generator[int, None, None]:
     """The folder, reached by folders only. Those that their owner has shut are open for as long."""
     ways = [os.dup(root)]
     shut: List[Tuple[int, int]] = []

@@ -13,7 +13,7 @@ OWN_LOOPBACK = (
 
 async def test_a_room_apart_reaches_itself_alone(emberds: Starter, emberd_client: EmberdClient) -> None:
     """Its own loopback works; there is no other device, and what the pod listens on is not there."""
-    room = {"mode": "namespaces", "root": ROOT_BINDS, "env": {}, "network": "own"}
+    room: dict[str, object] = {"mode": "namespaces", "root": ROOT_BINDS, "env": {}, "network": "own"}
     lease = open_lease(emberds.start("namespaces", room=room, listen="unix:/run/ember/s"), emberd_client)
     namespace = (await lease.sh("readlink /proc/self/ns/net")).text
     assert (await lease.run("python3", "-c", DEVICES)).text == "['lo']\n"

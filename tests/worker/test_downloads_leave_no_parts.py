@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,15 @@ def place(path: Path) -> Place:
 
 def killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on a sink that is dropped stays as a killed worker leaves it."""
-    monkeypatch.setattr("emberpool.activities.sinks.LocalFile.drop", lambda sink: sink._file.close())
-    monkeypatch.setattr("emberpool.activities.sinks.LocalFolder.drop", lambda sink: sink._unpacker.close())
+
+    def close_file(sink: Any) -> None:
+        sink._file.close()
+
+    def close_unpacker(sink: Any) -> None:
+        sink._unpacker.close()
+
+    monkeypatch.setattr("emberpool.activities.sinks.LocalFile.drop", close_file)
+    monkeypatch.setattr("emberpool.activities.sinks.LocalFolder.drop", close_unpacker)
 
 
 @pytest.mark.parametrize("there", [False, True])
