@@ -84,5 +84,6 @@ class Preparing:
 
     async def _probe(self, to: OpenCall) -> JobPython:
         command = Command(argv=("python3", "-I", "-c", PROBE), time_limit_s=PROBE_S)
-        probe = ExecutionId(f"{execution_id()}/python")
+        # Not below the call's own id: who follows its command by that prefix must not find this one.
+        probe = ExecutionId(f"python/{execution_id()}")
         return read_probe((await to.pool.client.run(to.pod, to.proof, probe, command)).stdout)

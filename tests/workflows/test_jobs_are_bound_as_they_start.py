@@ -23,6 +23,7 @@ from temporalio.exceptions import ApplicationError
 from emberpool.activities import names
 from emberpool.pool.model.command import CommandResult
 from emberpool.pool.model.rollout import RolloutOutcome, RolloutResult
+from emberpool.worker.cli.streaming import stream_to
 from emberpool.worker.stack.embedded import EmbeddedStack
 
 SECRET = "s3cr3t-" + "4f9a1c77"
@@ -93,6 +94,23 @@ async def refused(site: Site, **fields: object) -> tuple[str, int]:
     events = (await handle.fetch_history()).events
     attempts = [e.activity_task_started_event_attributes.attempt for e in events if e.event_type == 11]
     return f"{raised.value.cause.type}: {raised.value.cause.message}", max(attempts[:1], default=0)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_who_follows_a_bound_command_sees_its_output_alone(
+    bound: tuple[Site, Path], packages: PackageIndex, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """What is printed as it comes is the job's, never the look for its Python before it (once per profile: the first
+    test that needs packages)."""
+    site, _ = bound
+    assert packages.url
+    call = {"profile": "py", "caller": "f", "command": {"shell": "echo mine; sleep 1; echo too"}}
+    call |= {"task_queue": site.queue, "requirements": "ember-greeting<2"}
+    handle = await site.client.start_workflow(
+        names.TOOL_CALL, call, id=uuid.uuid4().hex, task_queue=site.queue, result_type=CommandResult
+    )
+    await stream_to(site.client, handle, site.queue)
+    assert capfdbinary.readouterr().out == b"mine\ntoo\n"
 
 
 @pytest.mark.asyncio(loop_scope="module")
