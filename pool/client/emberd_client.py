@@ -52,7 +52,7 @@ class EmberdClient:
         self._pool_key = pool_key
         self._keys: dict[str, bytes] = {}
         self._transport = Transport()
-        self.transfers = Transfers(self._transport, self._key, self._call)
+        self.transfers = Transfers(self._transport, self._key, self.call)
         """Files and folders of any size, listing and removing."""
 
     async def __aenter__(self) -> Self:
@@ -68,7 +68,7 @@ class EmberdClient:
     async def state(self, name: PodName, endpoint: str, timeout_s: float = ANSWER_S) -> EmberdState:
         """What emberd says of itself; needs no lease."""
         pod = PodAddress.model_construct(name=name, uid="", boot_id="", endpoint=endpoint)
-        answer = await self._call(pod, NO_PROOF, "GET", "/v1/state", timeout_s=timeout_s)
+        answer = await self.call(pod, NO_PROOF, "GET", "/v1/state", timeout_s=timeout_s)
         return EmberdState.model_validate_json(answer.body)
 
     async def run(
@@ -139,7 +139,7 @@ class EmberdClient:
         if len(data) > MAX_FILE_BYTES:
             raise SandboxFileError(path, "too_large", f"{len(data)} bytes, the limit is {MAX_FILE_BYTES}")
         target = f"/v1/file?path={quote(path_bytes(path), safe='')}&mode={mode:04o}"
-        await self._call(pod, proof, "PUT", target, data, TRANSFER_S, path)
+        await self.call(pod, proof, "PUT", target, data, TRANSFER_S, path)
 
     async def read_file(
         self, pod: PodAddress, proof: LeaseProof, path: str, limit: int = MAX_FILE_BYTES, offset: int | None = None
@@ -151,7 +151,7 @@ class EmberdClient:
         """
         fields = {"path": path_bytes(path), "limit": str(limit)} | ({} if offset is None else {"offset": str(offset)})
         target = f"/v1/file?{urlencode(fields, quote_via=quote, safe='')}"
-        return (await self._call(pod, proof, "GET", target, b"", TRANSFER_S, path)).body
+        return (await self.call(pod, proof, "GET", target, b"", TRANSFER_S, path)).body
 
     async def bind(
         self, pod: PodAddress, proof: LeaseProof, env: Mapping[str, str], files: Sequence[TextFile] = ()
@@ -172,14 +172,14 @@ class EmberdClient:
         """End whatever lease the pod has: dirty at `epoch`, nothing of a job runs on."""
         body = json.dumps({"epoch": epoch}).encode("ascii")
         proof = LeaseProof("", epoch, "", 0.0)
-        answer = await self._call(pod, proof, "POST", "/v1/fence", body, TRANSFER_S)
+        answer = await self.call(pod, proof, "POST", "/v1/fence", body, TRANSFER_S)
         return EmberdState.model_validate_json(answer.body)
 
     async def recycle(self, pod: PodAddress, epoch: int) -> Attestation:
         """Reset a pod that was fenced at `epoch`. It is clean only if the attestation holds."""
         body = json.dumps({"epoch": epoch}).encode("ascii")
         proof = LeaseProof("", epoch, "", 0.0)
-        answer = await self._call(pod, proof, "POST", "/v1/recycle", body, TRANSFER_S)
+        answer = await self.call(pod, proof, "POST", "/v1/recycle", body, TRANSFER_S)
         return Attestation.model_validate_json(answer.body)
 
     async def promote(self, pod: PodAddress) -> None:
@@ -194,22 +194,6 @@ class EmberdClient:
         """
         proof = LeaseProof("", epoch, "", 0.0)
         await self._json(pod, proof, "/v1/image", {"epoch": epoch, "image": image}, TRANSFER_S)
-
-    async def call(
-        self,
-        pod: PodAddress,
-        proof: LeaseProof,
-        method: str,
-        target: str,
-        body: bytes = b"",
-        timeout_s: float = ANSWER_S,
-        path: str | None = None,
-    ) -> RawAnswer:
-        """One signed request and its checked answer, for calls that have a module of their own.
-
-        `path`: the file that the call is about, for its error.
-        """
-        return await self._call(pod, proof, method, target, body, timeout_s, path)
 
     async def _poll(
         self, pod: PodAddress, proof: LeaseProof, execution_id: str, command: Command, poll_s: float, known: bool
@@ -229,7 +213,7 @@ class EmberdClient:
 
     async def get_json(self, pod: PodAddress, proof: LeaseProof, target: str) -> dict[str, Any]:
         """One GET and its answer, likewise."""
-        answer: dict[str, Any] = json.loads((await self._call(pod, proof, "GET", target)).body)
+        answer: dict[str, Any] = json.loads((await self.call(pod, proof, "GET", target)).body)
         return answer
 
     async def _json(
@@ -245,10 +229,10 @@ class EmberdClient:
             data = json.dumps(body).encode("ascii")
         except (TypeError, ValueError) as error:
             raise InvalidInput("body", str(error)) from error
-        answer: dict[str, Any] = json.loads((await self._call(pod, proof, "POST", target, data, timeout_s, path)).body)
+        answer: dict[str, Any] = json.loads((await self.call(pod, proof, "POST", target, data, timeout_s, path)).body)
         return answer
 
-    async def _call(
+    async def call(
         self,
         pod: PodAddress,
         proof: LeaseProof,
@@ -258,7 +242,10 @@ class EmberdClient:
         timeout_s: float = ANSWER_S,
         path: str | None = None,
     ) -> RawAnswer:
-        """`path`: the file that the call is about, for its error."""
+        """One signed request and its checked answer, also for calls that have a module of their own.
+
+        `path`: the file that the call is about, for its error.
+        """
         signer = RequestSigner(self._key(pod.name))
         hold = f"{proof.hold_s:.3f}" if proof.hold_s else ""
         signed = (method, target, body, proof.request_id, proof.epoch, proof.tag, pod.boot_id, hold)

@@ -1,17 +1,16 @@
 """The calls of docs/emberd-protocol.md that save what a lease has changed, and restore it."""
 
 import os
-import socket
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Tuple
 
-from emberpool.pool.emberd import archive, blocks, channel, filecalls
+from emberpool.pool.emberd import archive
 from emberpool.pool.emberd.calls import Answer, Calls, json_answer
 from emberpool.pool.emberd.config import RoomSpec
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.room import Room, RoomError
 from emberpool.pool.emberd.saving import Part, Saver
 from emberpool.pool.emberd.signing import Claim
-from emberpool.pool.emberd.transfers import Pieces, Streamed
+from emberpool.pool.emberd.transfers import Pieces, Streamed, deliver
 
 _HOME = "home/job"
 """Name of the home folder in an archive, wherever a plain pod has it."""
@@ -46,22 +45,9 @@ class Checkpoints:
         room = self._calls.holder_room(claim)
         _demand_image(room, fields)
         try:
-            return json_answer(_restored(room, _homes(room, self._spec), pieces))
+            return json_answer(deliver(room, {"do": "restore", "homes": _homes(room, self._spec)}, pieces))
         except RoomError as error:
             raise self._calls.gone(claim, error) from error
-
-
-def _restored(room: Room, homes: List[Tuple[str, str]], pieces: Iterator[bytes]) -> Dict[str, Any]:
-    with room.files({"do": "restore", "homes": homes}) as sock:
-        try:
-            for piece in pieces:
-                blocks.send(sock, piece)
-            blocks.send_end(sock)
-        except channel.Closed:
-            pass  # refused before all was read: the answer says why
-        except socket.timeout:
-            raise filecalls.too_slow() from None
-        return filecalls.answer(sock)
 
 
 def _demand_image(room: Room, fields: Dict[str, str]) -> None:

@@ -24,6 +24,11 @@ def take(
 ) -> Dict[str, Any]:
     """Write what comes as a file or a folder, whole or not at all. Raises Refused, RoomError."""
     about = {"do": "take", "path": os.path.join(room.work, path), "mode": mode, "folder": folder, "size": size}
+    return deliver(room, about, pieces)
+
+
+def deliver(room: Room, about: Dict[str, Any], pieces: Iterator[bytes]) -> Dict[str, Any]:
+    """Have a process of the room do what `about` says with what comes; its answer. Raises Refused, RoomError."""
     with room.files(about) as sock:
         try:
             for piece in pieces:
