@@ -21,6 +21,7 @@ from emberpool.pool.model.errors import EmberpoolError
 from emberpool.worker.companions import Companions, queue_role
 from emberpool.worker.interceptor import CurrentSandboxInterceptor
 from emberpool.worker.settings import Settings
+from emberpool.worker.workflow_loading import steady
 from emberpool.workflows.batch import RolloutBatch, RolloutShard
 from emberpool.workflows.gang_job import GangJob
 from emberpool.workflows.pool_manager import PoolManager
@@ -117,12 +118,13 @@ def extended_converter(given: DataConverter | None) -> DataConverter:
 
 
 def extended_runner(given: WorkflowRunner | None) -> WorkflowRunner:
-    """The given runner with our modules passed through; an unsandboxed runner stays as it is."""
+    """The given runner with our modules passed through and steady loading; an unsandboxed runner stays as it is."""
     if given is None:
         raise ValueError("EmberpoolPlugin: the worker has no workflow runner to extend")
     if not isinstance(given, SandboxedWorkflowRunner):
         return given
-    return dataclasses.replace(given, restrictions=given.restrictions.with_passthrough_modules(*PASSED_THROUGH))
+    passing = dataclasses.replace(given, restrictions=given.restrictions.with_passthrough_modules(*PASSED_THROUGH))
+    return steady(passing)
 
 
 def with_workflows(given: Sequence[type] | None) -> Sequence[type]:

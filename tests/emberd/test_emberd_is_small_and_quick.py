@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fixtures.emberd import EmberdProcess, Starter, open_lease
-from fixtures.processes import command_line, descendants, wait_until
+from fixtures.processes import children, command_line, descendants, state, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
 
@@ -37,16 +37,6 @@ def shims(pod: EmberdProcess) -> list[int]:
     """Host PIDs of shims that stand ready: below emberd, the zygote and a room's first process."""
     (emberd,) = children(pod.process.pid)
     return [shim for zygote in children(emberd) for init in children(zygote) for shim in children(init)]
-
-
-def state(pid: int) -> str:
-    """Its letter in /proc; X if it is gone."""
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else "X"
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.fixture

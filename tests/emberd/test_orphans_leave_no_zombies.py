@@ -1,10 +1,8 @@
 """Processes that lose their parent are taken in and reaped, so that a long sandbox does not run out of processes
 (UKGovernmentBEIS/inspect_k8s_sandbox#251)."""
 
-from pathlib import Path
-
 from fixtures.emberd import Lease, reset
-from fixtures.processes import descendants, wait_until
+from fixtures.processes import descendants, state, wait_until
 
 ORPHANS = 250
 DOUBLE_FORK = f"""
@@ -21,14 +19,7 @@ for _ in range({ORPHANS}):
 
 def zombies(lease: Lease) -> int:
     """Dead processes of the pod that nobody has waited for, seen from the host."""
-    return sum(state_of(pid) == "Z" for pid in descendants(lease.emberd.process.pid))
-
-
-def state_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
+    return sum(state(pid) == "Z" for pid in descendants(lease.emberd.process.pid))
 
 
 async def test_orphans_are_reaped_during_and_after_a_command(lease: Lease) -> None:

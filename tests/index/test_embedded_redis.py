@@ -48,15 +48,17 @@ async def test_nothing_is_left_behind() -> None:
         os.kill(pid, 0)
 
 
-async def test_what_a_killed_parent_left_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_what_a_killed_parent_left_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of a server whose parent could not clean up goes as the next one starts; one in use stays."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left = tmp_path / "emberpool-redis-left"
-    left.mkdir()
-    (left / "lock").write_text("")
-    async with RedisServer(None) as first, RedisServer(None):
-        assert not left.exists()
-        assert first.socket.exists()
+    # A socket's path is short, and pytest's own folders are not.
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        left = Path(folder) / "emberpool-redis-left"
+        left.mkdir()
+        (left / "lock").write_text("")
+        async with RedisServer(None) as first, RedisServer(None):
+            assert not left.exists()
+            assert first.socket.exists()
 
 
 async def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 import inspect
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 WIDTH = 100
 
@@ -44,13 +45,17 @@ def print_error(what: str, remedy: str = "", log_tail: str = "") -> None:
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """A small table of names and values. A long value goes on in the next line, never cut off."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for name, value in pairs:
-        table.add_row(name, value)
-    console().print(table)
+    """Names and values below each other. A long value goes on in the next line, never cut off; a long word, as an
+    address is, stays in one piece, so that it can be copied."""
+    rows = list(pairs)
+    out = console()
+    wide = max((len(name) for name, _ in rows), default=0) + 2
+    out.print(Text(title, style="bold"), soft_wrap=True)
+    for name, value in rows:
+        lines = textwrap.wrap(value, out.width - wide, break_long_words=False, break_on_hyphens=False)
+        out.print(
+            Text(name.ljust(wide), style="dim").append(f"\n{' ' * wide}".join(lines), style="not dim"), soft_wrap=True
+        )
 
 
 def print_json(data: object) -> None:
