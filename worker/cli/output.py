@@ -30,7 +30,11 @@ def readable_help(command: F) -> F:
     Else each line of the source breaks where the source does, and once more where the terminal ends.
     """
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    command.__doc__ = "\n\n".join(one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs)
+    flowing = [one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs]
+    if flowing[-1].startswith(" "):
+        # Typer takes away what all lines but the first are indented by: a last one without, and unseen, keeps it.
+        flowing.append("[bold][/bold]")
+    command.__doc__ = "\n\n".join(flowing)
     return command
 
 

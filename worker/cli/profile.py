@@ -52,6 +52,7 @@ def check(
 
 
 @app.command("apply")
+@readable_help
 def apply(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="YAML files, each one profile or a list.")],
 ) -> None:
@@ -62,7 +63,7 @@ def apply(
 
     [bold]Example[/bold]
 
-      EMBERPOOL_REDIS_URL=redis://10.0.0.5:6379/0 emberpool profile apply profiles/*.yaml
+      EMBERPOOL_REDIS_URL=redis://10.0.0.5 emberpool profile apply profiles/*.yaml
     """
     from emberpool.worker.applying import apply_profiles
     from emberpool.worker.settings import Settings

@@ -66,9 +66,9 @@ def command(
 
     [bold]Examples[/bold]
 
-      emberpool rollout tasks.jsonl --policy my_policy --policy-queue trainers --results out/
+      emberpool rollout tasks.jsonl --policy my_policy --results out/
 
-      emberpool rollout s3://bucket/tasks.jsonl --policy my_policy --rollouts-per-task 8 --detach --json
+      emberpool rollout s3://bucket/tasks.jsonl --policy my_policy --detach --json
     """
     from emberpool.worker.run import Reach
 

@@ -85,9 +85,11 @@ def command(
 
       emberpool run --shell -- 'ls | wc -l'
 
-      emberpool run --upload src --download out:results -- python3 src/main.py --to out
+      emberpool run --upload src --download out:results -- python3 src/main.py
 
-      gzip -dc log.gz | emberpool run --stdin --requirements requirements.txt -- python3 -c 'import numpy'
+      gzip -dc log.gz | emberpool run --stdin -- sort -u
+
+      emberpool run --requirements requirements.txt -- python3 -c 'import numpy'
     """
     from emberpool.worker.cli.run_session import Moves, download_pair, upload_pair
     from emberpool.worker.run import Reach

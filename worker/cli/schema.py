@@ -18,8 +18,6 @@ def command(
       emberpool schema
 
       emberpool schema EmberpoolToolCall > tool-call.json
-
-      temporal workflow start --type EmberpoolToolCall --task-queue emberpool --input-file call.json
     """
     from emberpool.worker.schema import SCHEMAS, schema_of
 

@@ -8,7 +8,7 @@ HELP = """Run one worker until it is stopped. Its settings come from EMBERPOOL_*
 
 [bold]Example[/bold]
 
-  EMBERPOOL_PROFILES_FILE=profiles.yaml EMBERPOOL_REDIS_URL=redis://10.0.0.5:6379/0 emberpool worker
+  EMBERPOOL_REDIS_URL=redis://10.0.0.5:6379/0 emberpool worker
 """
 
 
