@@ -35,9 +35,9 @@ PASSED_THROUGH = {
     "emberpool.pool": "its models must be the very classes that the data converter builds",
     "emberpool.activities": "names and payload models, likewise",
     "emberpool.worker": "a file that holds a workflow and the program that registers this plugin imports it",
+    "emberpool.workflows": "deterministic and without state of their own; loading them anew took 7-10 ms of each run",
 }
-"""Modules that Temporal's workflow sandbox does not load anew, each with its reason. emberpool.workflows stays
-inside."""
+"""Modules that Temporal's workflow sandbox does not load anew, each with its reason."""
 
 
 class EmberpoolPlugin(SimplePlugin):

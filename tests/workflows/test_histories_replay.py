@@ -8,7 +8,7 @@ from scenarios.flows import FLOWS
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from emberpool.worker.plugin import EmberpoolPlugin
+from emberpool.worker.plugin import PASSED_THROUGH, EmberpoolPlugin
 
 HISTORIES = sorted((Path(__file__).parents[1] / "histories").glob("*/*.json"))
 
@@ -23,6 +23,12 @@ def history(path: Path) -> WorkflowHistory:
 def replayer() -> Replayer:
     """With the plugin only: its workflows, converter and runner."""
     return Replayer(workflows=FLOWS, plugins=[EmberpoolPlugin()])
+
+
+@pytest.fixture(autouse=True)
+def loaded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our workflows are loaded inside the sandbox here, so that it sees what they do."""
+    monkeypatch.delitem(PASSED_THROUGH, "emberpool.workflows")
 
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -44,7 +44,6 @@ def test_the_runner_keeps_what_it_passes_through() -> None:
     extended = extended_runner(given)
     assert isinstance(extended, SandboxedWorkflowRunner)
     assert {"mine", *PASSED_THROUGH} <= extended.restrictions.passthrough_modules
-    assert "emberpool" not in extended.restrictions.passthrough_modules
     plain = UnsandboxedWorkflowRunner()
     assert extended_runner(plain) is plain
     with pytest.raises(ValueError, match="EmberpoolPlugin"):

@@ -6,7 +6,7 @@ from emberpool.pool.model.command import CommandResult, Outcome
 from emberpool.pool.model.rollout import Action, PolicyInput, RunStep, TextFile, Turn, WriteStep
 from emberpool.worker.demo.candidates import Candidate, text
 from emberpool.worker.demo.plan import plan
-from emberpool.worker.demo.problems import SOLUTION, try_command
+from emberpool.worker.demo.problems import PATIENT_LIMIT_S, SOLUTION, TRY_LIMIT_S, try_command
 
 POLICY = "emberpool-demo.scripted_policy"
 MAX_TRIES = 7
@@ -31,9 +31,10 @@ def next_action(given: PolicyInput) -> Action:
         return Action(done=True, note=f"gives up after {done} tries; the last {reading(seen)}")
     kind = tries[min(done, len(tries) - 1)]
     note = f"try {done + 1}" if seen is None else f"try {done + 1}; the last {reading(seen)}"
+    limit = PATIENT_LIMIT_S if kind is Candidate.MEMORY else TRY_LIMIT_S
     source = text(kind, given.task, given.seed)
     return Action(
-        steps=(WriteStep(file=TextFile(path=SOLUTION, text=source)), RunStep(command=try_command())),
+        steps=(WriteStep(file=TextFile(path=SOLUTION, text=source)), RunStep(command=try_command(limit))),
         note=note,
     )
 

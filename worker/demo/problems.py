@@ -20,6 +20,8 @@ TRIAL = "try_it.py"
 VERIFIER = "verify.py"
 TRY_LIMIT_S = 2.0
 """Seconds for one try. Python's start takes some 50 ms; the rest is for a machine that is busy."""
+PATIENT_LIMIT_S = 5 * TRY_LIMIT_S
+"""Seconds for one whose end comes from elsewhere: a machine that is busy must not come before it."""
 OUTPUT_LIMIT = 16 * 1024
 """Bytes per stream of a try or a check: all that a policy would read."""
 VERIFY_LIMIT_S = 5.0
@@ -59,9 +61,9 @@ def to_task(problem: Mapping[str, str]) -> RolloutTask:
     )
 
 
-def try_command() -> Command:
+def try_command(time_limit_s: float = TRY_LIMIT_S) -> Command:
     """Tries the candidate on the example."""
-    return _command(TRIAL, TRY_LIMIT_S)
+    return _command(TRIAL, time_limit_s)
 
 
 def _command(script: str, time_limit_s: float) -> Command:
