@@ -47,7 +47,11 @@ class Calls:
         self._shells = Shells(self.executions)
         self.ports = Ports()
         self._watchdog = Watchdog(
-            self.executions, keeper.shape.memory_mb, config.room.limits.disk_mb, keeper.written_folders
+            self.executions,
+            keeper.shape.memory_mb,
+            config.room.limits.disk_mb,
+            keeper.written_folders,
+            lambda: layers.bytes_used,
         )
         self._shaping = Shaping(config, ledger, keeper, self._watchdog)
         self._bound: Dict[str, str] = {}

@@ -103,7 +103,9 @@ def _serve(config: Config, link: ZygoteLink, no_rooms: str) -> "tuple[str, str]"
     attestor = Attestor(config.room.mode, link.pid, scratch, gpus, sweep)
     keeper = Keeper(link, scratch, attestor, config.room.mode, config.first_shape())
     keeper.no_rooms = no_rooms
-    layers = Layers(config.room.scratch, config.room.mode)  # before the first room, which shows them
+    layers = Layers(
+        config.room.scratch, config.room.mode, config.room.limits.disk_mb
+    )  # before the first room, which shows them
     keeper.open_first()
     if config.warm_up and keeper.current is not None:
         reason = run_warm_up(config, keeper.current)

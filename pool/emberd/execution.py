@@ -124,8 +124,7 @@ class Execution:
 
     def read_result(self) -> Dict[str, Any]:
         """The end of an execution that has one."""
-        if self._result is None:
-            raise ValueError("it runs")
+        assert self._result is not None
         return self._result
 
     @property
@@ -192,9 +191,10 @@ class Execution:
             result, spill = self._result, self._spills.get(stream)
         if result is None:
             raise Refused(422, "file_refused", "the command has not ended: wait for it first")
-        if spill is not None:
-            return spill.read(offset)
-        if len(result[stream]) != result[stream + "_bytes"]:
+        pieces = spill.read(offset) if spill is not None else None
+        if pieces is not None:
+            return pieces
+        if spill is not None or len(result[stream]) != result[stream + "_bytes"]:
             raise Refused(404, "not_found", "this output was dropped to make place for later ones")
         return iter([result[stream][offset:]] if offset < len(result[stream]) else [])
 

@@ -10,6 +10,11 @@ from emberpool.pool.emberd.spill import SpillFolder
 OUTPUT_KEPT = 64 * 1024 * 1024
 """Bytes of output of ended executions in memory; beyond that the oldest keep their status and lose their output."""
 
+OUTPUT_RUNNING = 64 * 1024 * 1024
+"""Limits of output of all running executions together, both streams; beyond it a new one keeps less of its own."""
+LEAST_OUTPUT = 16 * 1024
+"""What is kept of each stream all the same."""
+
 
 class Executions:
     """Safe from any thread."""
@@ -24,9 +29,15 @@ class Executions:
         with self._lock:
             known = self._by_id.get(request.id)
             if known is None:
-                known = self._by_id[request.id] = start(request)
+                known = self._by_id[request.id] = start(self._granted(request))
                 self._trim()
             return known
+
+    def _granted(self, request: Request) -> Request:
+        """With the output limit that memory has place for."""
+        taken = sum(2 * one.request.output_limit for one in self._by_id.values() if one.running)
+        most = max(LEAST_OUTPUT, (OUTPUT_RUNNING - taken) // 2)
+        return request if request.output_limit <= most else request._replace(output_limit=most)
 
     def get(self, execution_id: str) -> Execution:
         """Raises Refused: 404 unknown_execution."""
