@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Callable, Dict, Generator, Optional, Tuple, Type
 from urllib.parse import parse_qsl, unquote
 
-from emberpool.pool.emberd import filecalls
+from emberpool.pool.emberd import filecalls, headers
 from emberpool.pool.emberd.calls import Answer, Calls, json_answer
 from emberpool.pool.emberd.checkpoints import Checkpoints
 from emberpool.pool.emberd.connections import Connections
@@ -89,6 +89,9 @@ class _Handler(BaseHTTPRequestHandler):
     transfers: FileTransfers
     checkpoints: Checkpoints
     connections: Connections
+    raw_requestline: bytes
+    head: Dict[str, str]
+    """Headers by name in lower case."""
     protocol_version = "HTTP/1.1"
     timeout = FIRST_S
     wbufsize = -1  # one packet per answer
@@ -97,6 +100,22 @@ class _Handler(BaseHTTPRequestHandler):
         super().setup()
         if self.connection.family != socket.AF_UNIX:
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def parse_request(self) -> bool:
+        """Read the head of a request; False if it was refused, and the connection ends."""
+        self.close_connection, self.request_version = True, "HTTP/1.1"
+        try:
+            words = self.raw_requestline.decode("latin-1").split()
+            if len(words) != 3 or not words[2].startswith("HTTP/1."):
+                raise bad_request("request", "must be METHOD TARGET HTTP/1.1")
+            self.command, self.path, version = words
+            self.head = headers.read(self.rfile)
+        except Refused as refusal:
+            self._refuse(refusal, None)
+            return False
+        kept = self.head.get("connection", "keep-alive" if version != "HTTP/1.0" else "close").lower()
+        self.close_connection = kept != "keep-alive"
+        return True
 
     def log_message(self, format: str, *args: Any) -> None:
         """No access log: paths may hold what callers named."""
@@ -112,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         request = self._signed()
-        if self.headers.get("x-ember-stream"):
+        if self.head.get("x-ember-stream"):
             self._take_stream(request)
             return
         try:
@@ -191,13 +210,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _signed(self) -> Signed:
         names = ("lease", "epoch", "tag", "boot", "hold", "nonce", "mac", "body")
-        values = [self.headers.get("x-ember-" + name, "") for name in names]
+        values = [self.head.get("x-ember-" + name, "") for name in names]
         return Signed(self.command, self.path, *values)
 
     def _body(self, request: Signed) -> bytes:
-        if self.headers.get("transfer-encoding"):
+        if self.head.get("transfer-encoding"):
             raise bad_request("transfer-encoding", "give the body with a content-length")
-        text = self.headers.get("content-length", "0")
+        text = self.head.get("content-length", "0")
         if not (text.isascii() and text.isdigit()):
             raise bad_request("content-length", "not a number")
         if int(text) > filecalls.MAX_BYTES:
