@@ -14,6 +14,7 @@ from temporalio import activity
 from emberpool.activities.models import Lease
 from emberpool.activities.pools import Pool
 from emberpool.pool.client.emberd_client import LeaseProof
+from emberpool.pool.index.contract import MustDrain
 from emberpool.pool.model.claim import (
     Claimed,
     Closed,
@@ -37,6 +38,7 @@ from emberpool.pool.model.errors import (
     SandboxClosed,
     SandboxLost,
 )
+from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.profile import ProviderKind
 
@@ -111,7 +113,7 @@ async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[Open
         except (PodRefused, PodUnreachable) as error:
             if await _moves(pool, ref, reply, error):
                 continue
-            raise await _ended(pool, reply, error) from error
+            raise await _ended(pool, ref, reply, error) from error
         except asyncio.CancelledError:
             raise  # a command may go on in the pod: its lease keeps the call's own limit
         except BaseException:
@@ -182,14 +184,14 @@ async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefuse
     return await pool.index.first_contact_failed(ref.request_id, claimed.epoch, reason) == "moved"
 
 
-async def _ended(pool: Pool, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
-    ended = await _lost_or(pool, claimed, error)
+async def _ended(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
+    ended = await _lost_or(pool, ref, claimed, error)
     if isinstance(ended, SandboxLost):
         pool.metrics.sandbox_lost(ended.reason)
     return ended
 
 
-async def _lost_or(pool: Pool, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
+async def _lost_or(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
     """SandboxLost if the pod is certainly gone or refuses the lease for good, else the transient error itself."""
     executed = "unknown" if error.sent or activity.info().attempt > 1 else "no"
     if isinstance(error, PodRefused):
@@ -197,8 +199,16 @@ async def _lost_or(pool: Pool, claimed: Claimed, error: PodRefused | PodUnreacha
     facts = await pool.provider.wait_ready(claimed.pod.name, 0)
     if facts.phase is Phase.READY and facts.uid == claimed.pod.uid:
         return error
-    await pool.index.pod_failed(claimed.pod.name, facts.reason or "pod_gone")
-    return SandboxLost(facts.reason or "pod_gone", executed, error.detail)
+    return SandboxLost(await _why_lost(pool, ref, claimed.pod.name, facts.reason or "pod_gone"), executed, error.detail)
+
+
+async def _why_lost(pool: Pool, ref: SandboxRef, name: PodName, seen: str) -> str:
+    """Who saw the pod end first knows why; once it is cleared away, all that can be seen is that it is gone."""
+    freed = await pool.index.pod_failed(name, seen)
+    if isinstance(freed, MustDrain):
+        return freed.reason or seen
+    told = await pool.claim(ref, 0.0)
+    return told.reason if isinstance(told, Lost) else seen
 
 
 def _lease(call: OpenCall, claimed: Claimed, ref: SandboxRef, scheduled: datetime) -> Lease:

@@ -73,6 +73,12 @@ RECYCLES: Final = Measure(
     "Released pods by how they were reset and what became of them.",
     ("profile", "tier", "outcome"),
 )
+QUARANTINES: Final = Measure(
+    "emberpool_quarantines_total",
+    _C,
+    "Pods deleted because their reset was not proved, by each check that failed; `answer`: emberd did not answer.",
+    ("profile", "check"),
+)
 RECYCLE_SECONDS: Final = Measure(
     "emberpool_recycle_seconds", _H, "Fence, reset and attestation of one pod.", ("profile", "tier")
 )
@@ -108,8 +114,8 @@ BATCH_WORST_WAIT: Final = Measure(
 
 MEASURES: Final = (
     CLAIMS, CLAIM_SECONDS, CLAIM_WAIT, TTFC, COMMANDS, SANDBOXES_LOST, FIRST_CONTACT_FAILURES, RECYCLES,
-    RECYCLE_SECONDS, POD_STARTS, PODS, PODS_FRESH, CEILING, WARM_TARGET, LEASES, WAITING, OLDEST_WAIT, INDEX_UP, TENDED,
-    ROLLOUTS, BATCH_WORST_WAIT,
+    QUARANTINES, RECYCLE_SECONDS, POD_STARTS, PODS, PODS_FRESH, CEILING, WARM_TARGET, LEASES, WAITING, OLDEST_WAIT,
+    INDEX_UP, TENDED, ROLLOUTS, BATCH_WORST_WAIT,
 )  # fmt: skip
 """All of them."""
 
@@ -117,6 +123,11 @@ LOST_REASONS: Final = frozenset(
     {"hold_expired", "pod_gone", "restarted", "evicted", "oom", "fenced", "gone", "exited", "node_lost", "unknown"}
 )
 """Values of the label `reason`; any other is `other`."""
+
+CHECKS: Final = frozenset(
+    {"processes", "listeners", "scratch", "shared_memory", "mounts", "vram", "manifest", "tier", "answer"}
+)
+"""Values of the label `check`; any other is `other`."""
 
 SDK_BUCKETS: Final[Mapping[str, tuple[float, ...]]] = {
     name: SECONDS

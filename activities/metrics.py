@@ -3,7 +3,7 @@
 A worker's registry, not prometheus-client's global one: two workers in one process (tests, notebooks) must not mix.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -94,6 +94,12 @@ class PoolMetrics:
         tier = attestation.tier.value
         self.metrics.count(measures.RECYCLES, profile=self.profile, tier=tier, outcome=outcome.value)
         self.metrics.observe(measures.RECYCLE_SECONDS, seconds, profile=self.profile, tier=tier)
+
+    def quarantined(self, checks: Sequence[str]) -> None:
+        """A pod did not prove its reset: these checks failed."""
+        for check in checks:
+            known = check if check in measures.CHECKS else "other"
+            self.metrics.count(measures.QUARANTINES, profile=self.profile, check=known)
 
     def pod_started(self, ready: bool, seconds: float) -> None:
         """A pod became ready, or was given up."""

@@ -24,6 +24,7 @@ from emberpool.pool.model.claim import PodAddress
 from emberpool.pool.model.errors import EmberpoolError
 from emberpool.pool.model.ids import PodName, PodUid, RequestId
 from emberpool.pool.model.recycle import Attestation, RecycleOutcome, RecycleTier
+from emberpool.pool.policy.rotation import worn_by_age
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +63,9 @@ async def recycle(pool: Pool, name: PodName) -> RecycleResult:
     watch = Stopwatch()
     attestation, reason = await _reset(pool, started)
     took_s = watch.seconds
+    profile = pool.profile
     freed = await pool.index.finish_recycle(
-        name, started.epoch, attestation, pool.profile.keep_alive_s, pool.profile.max_uses
+        name, started.epoch, attestation, profile.keep_alive_s, profile.max_uses, worn_by_age(profile, attestation)
     )
     result = await _result(pool, name, freed, attestation, reason)
     pool.metrics.recycled(result.outcome, attestation, took_s)
@@ -96,11 +98,15 @@ async def _reset(pool: Pool, started: RecycleStarted) -> tuple[Attestation, str]
     pod = PodAddress(name=started.pod, uid=PodUid(""), boot_id=started.boot_id, endpoint=started.endpoint)
     try:
         await pool.client.fence(pod, started.epoch)
-        attestation = await pool.client.recycle(pod, started.epoch)
+        attestation = (await pool.client.recycle(pod, started.epoch)).demanding(pool.profile.demanded_tier)
     except EmberpoolError as error:
         log.warning("pod %s could not be reset and goes: %s", started.pod, error)
+        pool.metrics.quarantined(["answer"])
         return Attestation(tier=RecycleTier.NONE), f"{type(error).__name__}: {error}"[:500]
     if not attestation.holds:
-        failed = [name for name, held in attestation.checks.items() if not held]
-        return attestation, f"not attested: {', '.join(failed) or 'no checks'}"
+        failed = [name for name, held in attestation.checks.items() if not held] or ["no checks"]
+        reason = f"not attested: {', '.join(failed)}"
+        log.warning("pod %s did not prove its reset and goes: %s", started.pod, reason)
+        pool.metrics.quarantined(failed)
+        return attestation, reason
     return attestation, ""

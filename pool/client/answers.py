@@ -7,7 +7,7 @@ from typing import Any, Literal
 from emberpool.pool.model.command import CommandResult, Outcome
 from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.ids import BootId, PodName, PodUid
-from emberpool.pool.model.recycle import Attestation
+from emberpool.pool.model.recycle import Attestation, RecycleTier
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ class EmberdState(Frozen):
     """Name of the image that jobs see, if the pod was told one."""
     standby: bool = False
     """Whether it holds a tiny share only, and serves nobody until it is promoted."""
+    tier: RecycleTier = RecycleTier.ROOM
+    """How its recycle resets it."""
+    no_rooms: str = ""
+    """Why it has no namespaces for rooms, if it was told to use them where it can."""
     unfiltered: str = ""
     """Why no filter of system calls is on jobs; empty if one is."""
 

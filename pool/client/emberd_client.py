@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from emberpool.pool.client.answers import EmberdState, LeaseProof, Progress, command_result, to_progress
 from emberpool.pool.client.refusals import error_of, path_bytes
-from emberpool.pool.client.signing import RequestSigner, pod_key
+from emberpool.pool.client.signing import PodSigner, RequestSigner, pod_key
 from emberpool.pool.client.transfers import Transfers
 from emberpool.pool.client.transport import LARGE, RawAnswer, Transport
 from emberpool.pool.model.claim import PodAddress
@@ -50,9 +50,9 @@ class EmberdClient:
 
     def __init__(self, pool_key: bytes) -> None:
         self._pool_key = pool_key
-        self._keys: dict[str, bytes] = {}
+        self._signers: dict[str, PodSigner] = {}
         self._transport = Transport()
-        self.transfers = Transfers(self._transport, self._key, self.call)
+        self.transfers = Transfers(self._transport, self._signer, self.call)
         """Files and folders of any size, listing and removing."""
 
     async def __aenter__(self) -> Self:
@@ -246,7 +246,7 @@ class EmberdClient:
 
         `path`: the file that the call is about, for its error.
         """
-        signer = RequestSigner(self._key(pod.name))
+        signer = self._signer(pod.name)
         hold = f"{proof.hold_s:.3f}" if proof.hold_s else ""
         signed = (method, target, body, proof.request_id, proof.epoch, proof.tag, pod.boot_id, hold)
         headers = await _hashed(body, signer.headers, *signed)
@@ -258,11 +258,11 @@ class EmberdClient:
             raise error_of(pod, answer.status, answer.body, path)
         return answer
 
-    def _key(self, name: str) -> bytes:
-        key = self._keys.get(name)
-        if key is None:
-            key = self._keys[name] = pod_key(self._pool_key, name)
-        return key
+    def _signer(self, name: str) -> RequestSigner:
+        signer = self._signers.get(name)
+        if signer is None:
+            signer = self._signers[name] = PodSigner(pod_key(self._pool_key, name))
+        return signer.request()
 
 
 async def _hashed(body: bytes, hash_it: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

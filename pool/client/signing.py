@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import itertools
 import secrets
 
 STREAM = "stream"
@@ -13,17 +14,33 @@ def pod_key(pool_key: bytes, pod_name: str) -> bytes:
     return hmac.new(pool_key, pod_name.encode("utf-8"), hashlib.sha256).digest()
 
 
+class PodSigner:
+    """Makes the signers of one client's requests to one pod."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._sender = secrets.token_hex(8)
+        self._numbers = itertools.count(1)
+
+    def request(self) -> "RequestSigner":
+        """Of the next request. Its number makes a replay known by little memory: see docs/emberd-protocol.md."""
+        return RequestSigner(self._key, f"{self._sender}{next(self._numbers):016x}")
+
+
 class RequestSigner:
     """Signs one request and checks its answer. Never reused: a nonce is good for one request."""
 
-    def __init__(self, key: bytes) -> None:
-        self._key, self.nonce = key, secrets.token_hex(16)
+    def __init__(self, key: bytes, nonce: str) -> None:
+        self._key, self.nonce = key, nonce
 
     def headers(
         self, method: str, target: str, body: bytes, lease: str, epoch: int, tag: str, boot: str, hold: str
     ) -> dict[str, str]:
         """The x-ember headers of a request that is sent exactly so."""
-        return self._headers(method, target, hashlib.sha256(body).hexdigest(), lease, epoch, tag, boot, hold)
+        digest = hashlib.sha256(body).hexdigest()
+        headers = self._headers(method, target, digest, lease, epoch, tag, boot, hold)
+        # Told beforehand, so that emberd knows whom a body is from before it takes any of it.
+        return {**headers, "x-ember-body": digest} if body else headers
 
     def streamed_headers(
         self, method: str, target: str, lease: str, epoch: int, tag: str, boot: str, hold: str

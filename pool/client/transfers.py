@@ -62,8 +62,8 @@ class Incoming:
 class Transfers:
     """Part of EmberdClient. Raises what that raises, and SandboxFileError naming the path."""
 
-    def __init__(self, transport: Transport, key: Callable[[str], bytes], call: _Call) -> None:
-        self._transport, self._key, self._call = transport, key, call
+    def __init__(self, transport: Transport, signer: Callable[[str], RequestSigner], call: _Call) -> None:
+        self._transport, self._signer, self._call = transport, signer, call
 
     async def upload(
         self,
@@ -93,7 +93,7 @@ class Transfers:
         self, pod: PodAddress, proof: LeaseProof, target: str, pieces: AsyncIterable[bytes], path: str
     ) -> Moved:
         """PUT `target` with a body of any length; `path` is what errors call it."""
-        signer = RequestSigner(self._key(pod.name))
+        signer = self._signer(pod.name)
         hold = f"{proof.hold_s:.3f}" if proof.hold_s else ""
         headers = signer.streamed_headers("PUT", target, proof.request_id, proof.epoch, proof.tag, pod.boot_id, hold)
         failures: list[Exception] = []
@@ -161,7 +161,7 @@ class Transfers:
     @asynccontextmanager
     async def incoming(self, pod: PodAddress, proof: LeaseProof, target: str, path: str) -> AsyncGenerator[Incoming]:
         """The streamed answer to GET `target`; `path` is what errors call it."""
-        signer = RequestSigner(self._key(pod.name))
+        signer = self._signer(pod.name)
         hold = f"{proof.hold_s:.3f}" if proof.hold_s else ""
         headers = signer.headers("GET", target, b"", proof.request_id, proof.epoch, proof.tag, pod.boot_id, hold)
         opening = self._transport.open(pod.name, pod.endpoint, "GET", target, headers, None, STALL_S)

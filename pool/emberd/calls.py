@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from emberpool.pool.emberd import exec_request, filecalls, steering
@@ -46,12 +47,17 @@ class Calls:
         self._shells = Shells(self.executions)
         self.ports = Ports()
         self._watchdog = Watchdog(
-            self.executions, keeper.shape.memory_mb, config.room.limits.disk_mb, keeper.written_folders
+            self.executions,
+            keeper.shape.memory_mb,
+            config.room.limits.disk_mb,
+            keeper.written_folders,
+            lambda: layers.bytes_used,
         )
         self._shaping = Shaping(config, ledger, keeper, self._watchdog)
         self._bound: Dict[str, str] = {}
         self._attestation: Optional[Dict[str, Any]] = None
         self._reset = threading.Lock()
+        self._began = time.monotonic()
 
     @property
     def room_spec(self) -> RoomSpec:
@@ -219,7 +225,8 @@ class Calls:
                 outcome: Dict[str, Any] = self._keeper.replace()
             except (RoomError, OSError) as error:
                 outcome = {"tier": "none", "checks": {}, "duration_ms": 0.0, "detail": str(error)}
-            outcome["uses"] = view.uses
+            age_s = round(time.monotonic() - self._began, 3)
+            outcome.update(uses=view.uses, at=round(time.time(), 3), age_s=age_s)
             self._attestation = outcome
             if outcome["checks"] and all(outcome["checks"].values()):
                 self._ledger.become_clean(epoch)

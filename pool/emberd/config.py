@@ -28,7 +28,7 @@ class RoomSpec(NamedTuple):
     """How a room is made. All that the room's own processes know: no key, no socket, no state folder."""
 
     mode: str
-    """`namespaces` or `plain`."""
+    """`namespaces` or `plain`; `auto` until the zygote has found out which of them this pod can have."""
     binds: List[Tuple[str, str]]
     """Source and target of every read-only bind; empty with `overlay`."""
     overlay: Optional[str]
@@ -37,6 +37,8 @@ class RoomSpec(NamedTuple):
     limits: Limits
     own_network: bool = False
     """Whether the room has a network of its own, with nothing in it but its loopback; else it shares the pod's."""
+    job_uid: int = 0
+    """User and group of jobs in plain mode; 0: emberd's own."""
 
 
 class Image(NamedTuple):
@@ -133,16 +135,26 @@ def _text(data: Dict[str, Any], name: str) -> str:
 
 
 def _room(room: Dict[str, Any], scratch: str, limits: Limits) -> RoomSpec:
-    mode = room.get("mode")
+    mode, job_uid = room.get("mode"), _job_uid(room.get("job_uid"))
     if mode == "plain":
-        return RoomSpec(mode, [], None, scratch, limits)
-    if mode != "namespaces":
-        raise BadConfig("room.mode: must be 'namespaces' or 'plain'")
+        return RoomSpec(mode, [], None, scratch, limits, job_uid=job_uid)
+    if mode == "auto" and not job_uid:
+        raise BadConfig("room.job_uid: must name the jobs' user with mode 'auto'")
+    if mode not in ("namespaces", "auto"):
+        raise BadConfig("room.mode: must be 'namespaces', 'plain' or 'auto'")
     binds, overlay = _root("room.root", room.get("root"))
     network = room.get("network", "pod")
     if network not in ("pod", "own"):
         raise BadConfig("room.network: must be 'pod' or 'own'")
-    return RoomSpec(mode, binds, overlay, scratch, limits, network == "own")
+    return RoomSpec(mode, binds, overlay, scratch, limits, network == "own", job_uid)
+
+
+def _job_uid(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+        raise BadConfig("room.job_uid: must be the number of a user that is not root")
+    return value
 
 
 def _images(data: Dict[str, Any]) -> Dict[str, Image]:

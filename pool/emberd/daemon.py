@@ -18,9 +18,11 @@ from emberpool.pool.emberd.gpu import GpuError, Gpus
 from emberpool.pool.emberd.keeper import Keeper
 from emberpool.pool.emberd.layers import Layers
 from emberpool.pool.emberd.ledger import Ledger
+from emberpool.pool.emberd.manifest import ManifestError
 from emberpool.pool.emberd.room import RoomError, Scratch, ZygoteLink
 from emberpool.pool.emberd.server import make_server
 from emberpool.pool.emberd.signing import Signer
+from emberpool.pool.emberd.sweeping import Sweep
 from emberpool.pool.emberd.told import told
 from emberpool.pool.emberd.zygote import spec_message
 
@@ -61,25 +63,49 @@ def _start(zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str]":
         reason = None if config.allow_host_root else guard.reason_to_refuse()
         if reason is not None:
             raise _NotReady(EXIT_REFUSED, reason)
+        link = ZygoteLink(zygote_socket, zygote_pid)
+        config, no_rooms = _settle_rooms(config, link)
         if config.room.mode == "namespaces":
             guard.forbid_user_namespaces()
-        return _serve(config, zygote_socket, zygote_pid)
+        return _serve(config, link, no_rooms)
     except BadConfig as error:
         raise _NotReady(EXIT_REFUSED, str(error)) from error
-    except (RoomError, GpuError, OSError, ValueError) as error:
+    except (RoomError, GpuError, ManifestError, OSError, ValueError) as error:
         raise _NotReady(EXIT_BROKEN, str(error)) from error
 
 
-def _serve(config: Config, zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str]":
-    link = ZygoteLink(zygote_socket, zygote_pid)
-    link.tell(spec_message(config.room))
+def _settle_rooms(config: Config, link: ZygoteLink) -> "tuple[Config, str]":
+    """Hand the zygote what rooms are to be, and find out what they can be; why they have no namespaces, if so."""
+    if config.room.mode != "auto":
+        link.tell(spec_message(config.room))
+        return config, ""
+    found = link.ask(spec_message(config.room))
+    return config._replace(room=config.room._replace(mode=found["mode"])), found["why"]
+
+
+def _own_folders(config: Config) -> List[str]:
+    """What no job may see the inside of, or is looked at by itself."""
+    folders = [config.state_dir, config.room.scratch]
+    return folders + ([os.path.dirname(config.listen[5:])] if config.listen.startswith("unix:") else [])
+
+
+def _serve(config: Config, link: ZygoteLink, no_rooms: str) -> "tuple[str, str]":
     signer = Signer(config.key, secrets.token_hex(16))
     ledger = Ledger(config.state_dir)
     scratch = Scratch(config.room, link)
     gpus = Gpus(config.gpus, config.nvml)
-    attestor = Attestor(config.room.mode, zygote_pid, scratch, gpus)
+    swept = config.room.mode == "plain" and config.room.job_uid
+    sweep = Sweep(config.room.job_uid, _own_folders(config), link) if swept else None
+    if sweep is not None:
+        os.chmod(config.state_dir, 0o700)
+        os.chmod(config.room.scratch, 0o755)
+        os.chmod(scratch.trash, 0o700)
+    attestor = Attestor(config.room.mode, link.pid, scratch, gpus, sweep)
     keeper = Keeper(link, scratch, attestor, config.room.mode, config.first_shape())
-    layers = Layers(config.room.scratch, config.room.mode)  # before the first room, which shows them
+    keeper.no_rooms = no_rooms
+    layers = Layers(
+        config.room.scratch, config.room.mode, config.room.limits.disk_mb
+    )  # before the first room, which shows them
     keeper.open_first()
     if config.warm_up and keeper.current is not None:
         reason = run_warm_up(config, keeper.current)

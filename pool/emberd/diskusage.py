@@ -30,19 +30,21 @@ class DiskUsage:
         self._ended_at: Optional[int] = None
         """Sum at which jobs were ended last; None: none were, or they have tidied up since."""
 
-    def exceeded(self, folders: List[str], pids: Iterable[int]) -> bool:
-        """Whether jobs have just grown beyond the limit. `pids`: theirs. Cheap unless the disk became fuller."""
+    def exceeded(self, folders: List[str], pids: Iterable[int], taken: int = 0) -> bool:
+        """Whether jobs have just grown beyond the limit, of which `taken` bytes are used by others. `pids`: theirs.
+        Cheap unless the disk became fuller."""
+        limit = max(0, self._limit - taken)
         if folders != self._folders:
             self._start_with(folders)
         now, full = time.monotonic(), _used_of(folders[0])
-        suspicious = self._sum + max(0, full - self._full_at) > self._limit
+        suspicious = self._sum + max(0, full - self._full_at) > limit
         if now < self._next or (now < self._until and not suspicious):
             return False
         self._full_at = full
-        self._sum = total = held(folders, pids, self._limit)
+        self._sum = total = held(folders, pids, limit)
         took = time.monotonic() - now
         self._next, self._until = now + took * (1 + PACE), now + max(LOOK_ANYWAY_S, took * 20)
-        if total <= self._limit:
+        if total <= limit:
             self._ended_at = None
             return False
         if self._ended_at is not None and total <= self._ended_at + SLACK:

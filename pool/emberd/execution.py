@@ -73,7 +73,7 @@ class Execution:
         self._status: Optional[int] = None
         self._left = True
         self.stdout, self.stderr = Capture(request.output_limit, spills), Capture(request.output_limit, spills)
-        self._spills: Dict[str, Spill] = {}
+        self.spills: Dict[str, Spill] = {}
         """Of an ended execution."""
         self._spills_dropped = False
         self._began = False
@@ -124,8 +124,7 @@ class Execution:
 
     def read_result(self) -> Dict[str, Any]:
         """The end of an execution that has one."""
-        if self._result is None:
-            raise ValueError("it runs")
+        assert self._result is not None
         return self._result
 
     @property
@@ -189,12 +188,13 @@ class Execution:
     def whole_output(self, stream: str, offset: int) -> Iterator[bytes]:
         """All of one stream that was kept, from `offset` on. Raises Refused: it runs, or its output was dropped."""
         with self._changed:
-            result, spill = self._result, self._spills.get(stream)
+            result, spill = self._result, self.spills.get(stream)
         if result is None:
             raise Refused(422, "file_refused", "the command has not ended: wait for it first")
-        if spill is not None:
-            return spill.read(offset)
-        if len(result[stream]) != result[stream + "_bytes"]:
+        pieces = spill.read(offset) if spill is not None else None
+        if pieces is not None:
+            return pieces
+        if spill is not None or len(result[stream]) != result[stream + "_bytes"]:
             raise Refused(404, "not_found", "this output was dropped to make place for later ones")
         return iter([result[stream][offset:]] if offset < len(result[stream]) else [])
 
@@ -202,7 +202,7 @@ class Execution:
         """Give their disk back; the result says that nothing is left."""
         with self._changed:
             self._spills_dropped = True
-            spills, self._spills = list(self._spills.values()), {}
+            spills, self.spills = list(self.spills.values()), {}
             for name in ("stdout", "stderr"):
                 if self._result is not None:
                     self._result[name + "_spilled"] = 0
@@ -228,7 +228,7 @@ class Execution:
 
     def _pipes(self) -> "tuple[int, int, int]":
         wanted = self.request.stdin or self.request.stdin_open
-        child_in, self._stdin = os.pipe2(os.O_CLOEXEC) if wanted else (_null(), -1)
+        child_in, self._stdin = os.pipe2(os.O_CLOEXEC) if wanted else (os.open(os.devnull, os.O_RDONLY), -1)
         self._stdout, child_out = os.pipe2(os.O_CLOEXEC)
         self._stderr, child_err = os.pipe2(os.O_CLOEXEC)
         for fd in (self._stdout, self._stderr):
@@ -349,7 +349,7 @@ class Execution:
             if capture.spill is not None and self._spills_dropped:
                 capture.spill.close()  # the lease ended first
             elif capture.spill is not None:
-                self._spills[name] = capture.spill
+                self.spills[name] = capture.spill
 
     def _make_result(self) -> Dict[str, Any]:
         outcome, code, number = self._end()
@@ -362,8 +362,8 @@ class Execution:
             "stdout_bytes": self.stdout.total,
             "stderr_bytes": self.stderr.total,
             "truncated": self.stdout.truncated or self.stderr.truncated,
-            "stdout_spilled": self._spills["stdout"].size if "stdout" in self._spills else 0,
-            "stderr_spilled": self._spills["stderr"].size if "stderr" in self._spills else 0,
+            "stdout_spilled": self.spills["stdout"].size if "stdout" in self.spills else 0,
+            "stderr_spilled": self.spills["stderr"].size if "stderr" in self.spills else 0,
             "survivors": self._left,
             "duration_s": round(self.elapsed_s, 6),
         }
@@ -393,7 +393,3 @@ class Execution:
                 if fd >= 0:
                     os.close(fd)
                 setattr(self, name, -1)
-
-
-def _null() -> int:
-    return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)

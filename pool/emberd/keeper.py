@@ -22,6 +22,8 @@ class Keeper:
         self._link, self._scratch, self._attestor, self._mode = link, scratch, attestor, mode
         self.shape = shape
         """Of the rooms to come."""
+        self.no_rooms = ""
+        """Why this pod has no namespaces for rooms, if it was told to use them where it can."""
         self.current: Optional[Room] = None
         self._used: Optional[Room] = None
         """Ended, its folder not yet set aside."""
@@ -38,9 +40,14 @@ class Keeper:
         return self._scratch.trash
 
     @property
+    def tier(self) -> str:
+        """How this pod is reset."""
+        return "room" if self._mode == "namespaces" else "sweep"
+
+    @property
     def about(self) -> Dict[str, Any]:
         """What `GET /v1/state` tells of the rooms."""
-        return {"unfiltered": self._unfiltered}
+        return {"unfiltered": self._unfiltered, "tier": self.tier, "no_rooms": self.no_rooms}
 
     def written_folders(self) -> List[str]:
         """Where the jobs of the current room write; empty if there is none."""
@@ -79,6 +86,8 @@ class Keeper:
         began = time.monotonic()
         with self._lock:
             aside = self._set_aside()
+            if self._attestor.sweep is not None:
+                self._attestor.sweep.undo()
             room, self._spare = self._spare or self._new(), None
             checks = self._attestor.checks(self._ended, room)
             if all(checks.values()):
@@ -89,8 +98,7 @@ class Keeper:
         if aside is not None:
             self._behind.put(lambda: self._scratch.delete(aside))
         self.prepare_spare()
-        tier = "room" if self._mode == "namespaces" else "sweep"
-        return {"tier": tier, "checks": checks, "duration_ms": round((time.monotonic() - began) * 1000, 3)}
+        return {"tier": self.tier, "checks": checks, "duration_ms": round((time.monotonic() - began) * 1000, 3)}
 
     def reshape(self, shape: Shape) -> None:
         """Put rooms of another shape in the place of those that nobody has used. On failure all stays as it was.

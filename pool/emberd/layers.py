@@ -12,6 +12,7 @@ import tempfile
 import threading
 from typing import Any, Dict, List, Set
 
+from emberpool.pool.emberd.diskusage import held
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.roomroot import LAYERS_IN_ROOM, layers_folder
 from emberpool.pool.emberd.unpack import BadArchive, unpack
@@ -24,8 +25,11 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 class Layers:
     """Every method may be called from any thread; one change at a time."""
 
-    def __init__(self, scratch: str, mode: str) -> None:
-        """What an earlier life left here is gone: its state is unknown."""
+    def __init__(self, scratch: str, mode: str, disk_mb: int) -> None:
+        """What an earlier life left here is gone: its state is unknown. `disk_mb`: MiB for all together."""
+        self._limit = disk_mb * 1024 * 1024
+        self._sizes: Dict[str, int] = {}
+        """Bytes on disk of every layer that is ready."""
         self._ready, self._parts = layers_folder(scratch), os.path.join(scratch, "layers", "parts")
         self._seen = LAYERS_IN_ROOM if mode == "namespaces" else self._ready
         self._lock = threading.Lock()
@@ -42,6 +46,11 @@ class Layers:
         for folder in (self._ready, self._parts):
             os.makedirs(folder, mode=0o755)
 
+    @property
+    def bytes_used(self) -> int:
+        """On disk, of all layers that are ready: part of what the jobs' files may take."""
+        return sum(list(self._sizes.values()))
+
     def tell(self, key: str) -> Dict[str, Any]:
         """How much of a layer is here, and where jobs see it once it is ready."""
         with self._lock:
@@ -56,6 +65,7 @@ class Layers:
             have = self._received(key)
             if offset > have:
                 raise bad_request("offset", f"is {offset}, and {have} bytes are here")
+            self._demand_disk(offset + len(data))
             with open(part, "r+b" if have else "wb") as file:
                 file.truncate(offset)
                 file.seek(offset)
@@ -107,7 +117,8 @@ class Layers:
             if found != key:
                 raise Refused(422, "bad_archive", f"its SHA-256 is {found}")
             os.makedirs(folder, mode=0o755)
-            unpack(aside, folder, lambda: self._demand_lease(leases))
+            unpack(aside, folder, lambda size: self._go_on(leases, size))
+            size = held([folder], (), self._limit)
         except BadArchive as error:
             raise Refused(422, "bad_archive", str(error)) from error
         except OSError as error:
@@ -117,7 +128,17 @@ class Layers:
         with self._lock:
             self._demand_lease(leases)
             os.rename(folder, os.path.join(self._ready, key))
-            self._used[key] = None
+            self._used[key], self._sizes[key] = None, size
+            self._held.add(key)
+
+    def _go_on(self, leases: int, size: int) -> None:
+        self._demand_lease(leases)
+        self._demand_disk(size)
+
+    def _demand_disk(self, size: int) -> None:
+        """What the lease does not use makes place afterwards; beside what it does, there must be place for `size`."""
+        if size + sum(self._sizes.get(key, 0) for key in list(self._held)) > self._limit:
+            raise Refused(422, "file_refused", f"layers may take {self._limit} bytes together (limits.disk_mb)")
 
     def _demand_lease(self, leases: int) -> None:
         if leases != self._leases:
@@ -135,14 +156,23 @@ class Layers:
         with self._lock:
             aside: List[str] = []
             for key in self._superfluous():
-                del self._used[key]
+                del self._used[key], self._sizes[key]
                 aside.append(tempfile.mkdtemp(dir=self._parts))
                 os.rename(os.path.join(self._ready, key), os.path.join(aside[-1], key))
         for folder in aside:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _superfluous(self) -> List[str]:
-        return [key for key in self._used if key not in self._held][: max(0, len(self._used) - MOST_KEPT)]
+        """Not held, the one used longest ago first: as many as are too many, or take too much of the disk together."""
+        gone: List[str] = []
+        left, size = len(self._used), self.bytes_used
+        for key in self._used:
+            if left <= MOST_KEPT and size <= self._limit:
+                break
+            if key not in self._held:
+                gone.append(key)
+                left, size = left - 1, size - self._sizes[key]
+        return gone
 
     def _received(self, key: str) -> int:
         try:

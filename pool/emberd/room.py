@@ -83,6 +83,8 @@ class Room:
         self.work: str = facts["work"]
         self.unfiltered: str = facts["unfiltered"]
         """Why no filter of system calls is on its jobs; empty if one is."""
+        self.mounts: List[str] = facts.get("mounts", [])
+        """As they were when it was made."""
         self.env: Dict[str, str] = {"HOME": facts["home"], "TMPDIR": facts["tmp"]}
 
     def _first_message(self) -> Dict[str, Any]:

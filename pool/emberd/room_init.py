@@ -8,9 +8,9 @@ import os
 import select
 import signal
 import socket
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Set
 
-from emberpool.pool.emberd import channel, kernel, roomfiles, roomroot, seccomp, shim, tree, wakeup
+from emberpool.pool.emberd import channel, identity, ipc, kernel, roomfiles, roomroot, seccomp, shim, tree, wakeup
 from emberpool.pool.emberd.config import RoomSpec
 
 OWN_TASKS = 64
@@ -32,10 +32,15 @@ def serve(sock: socket.socket, folder: str, spec: RoomSpec) -> None:
             roomroot.build(folder, spec)
             home = roomroot.Home("/work", "/home/job", "/tmp")
         else:
-            home = roomroot.plain(folder)
+            home = roomroot.plain(folder, spec.job_uid)
+            if spec.job_uid:
+                identity.become(spec.job_uid)
+                kernel.die_with_parent(signal.SIGKILL)  # a change of user has undone it
         facts: Dict[str, Any] = {"ipc": _namespace("ipc"), "work": home.work, "home": home.home, "tmp": home.tmp}
         kernel.drop_privileges()
         facts["unfiltered"] = seccomp.install() or ""
+        if spec.mode == "namespaces":
+            facts["mounts"] = roomroot.mounted()
         os.umask(0o022)
         os.chdir(home.work)
     except OSError as error:
@@ -126,29 +131,14 @@ class _Init:
         """What a job of this room would find that nobody has put there."""
         found: Dict[str, Any] = {"shared_memory": [], "ipc": _namespace("ipc")}
         if self._spec.mode == "namespaces":
-            found["shared_memory"] = os.listdir("/dev/shm") + _ipc_objects()
+            found["shared_memory"] = sorted(ipc.there())
+            found["mounts"] = roomroot.mounted()
         found["files"] = [
             os.path.join(folder, name)
             for folder in (self._home.work, self._home.home, self._home.tmp)
             for name in os.listdir(folder)
         ]
         return found
-
-
-def _ipc_objects() -> List[str]:
-    found: List[str] = []
-    for kind in ("shm", "sem", "msg"):
-        lines = _lines(f"/proc/sysvipc/{kind}")
-        found.extend(lines[1:] if lines else [])
-    return found
-
-
-def _lines(path: str) -> Optional[List[str]]:
-    try:
-        with open(path) as file:
-            return file.read().splitlines()
-    except OSError:
-        return None
 
 
 def _kill(pid: int) -> None:

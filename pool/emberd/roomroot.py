@@ -33,11 +33,59 @@ def layers_folder(scratch: str) -> str:
     return os.path.join(scratch, "layers", "ready")
 
 
-def plain(scratch: str) -> Home:
-    """Fresh folders in `scratch`, no namespaces."""
+def plain(scratch: str, uid: int = 0) -> Home:
+    """Fresh folders in `scratch`, no namespaces. `uid`: whose they are, if not ours."""
     for name, _, mode in _WRITABLE:
         _folder(os.path.join(scratch, name), mode)
+        if uid:
+            os.chown(os.path.join(scratch, name), uid, uid)
     return Home(*(os.path.join(scratch, name) for name in ("work", "home", "tmp")))
+
+
+def why_no_rooms(scratch: str) -> str:
+    """Try what a room is made of, in a process that ends after it: why it cannot be done here; empty if it can.
+
+    The caller has no threads.
+    """
+    readable, writable = os.pipe()
+    try:
+        pid = kernel.fork_into(kernel.CLONE_NEWPID)
+    except OSError as error:
+        os.close(readable)
+        os.close(writable)
+        return str(error)
+    if pid == 0:
+        try:
+            os.write(writable, _tried(scratch).encode("utf-8", "replace")[:500])
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(writable)
+    with os.fdopen(readable, "rb") as said:
+        why = said.read().decode("utf-8", "replace")
+    return why if os.waitpid(pid, 0)[1] == 0 else why or "the try ended early"
+
+
+def _tried(scratch: str) -> str:
+    try:
+        kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+        kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+        kernel.mount("tmpfs", scratch, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
+        os.mkdir(scratch + "/proc")
+        kernel.mount("proc", scratch + "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def mounted() -> List[str]:
+    """Every mount of this process, as far as it does not name a room: place, options, kind."""
+    found: List[str] = []
+    with open("/proc/self/mountinfo") as lines:
+        for line in lines:
+            fields, _, rest = line.partition(" - ")
+            found.append(" ".join([*fields.split()[4:6], rest.split()[0]]))
+    return found
 
 
 def build(folder: str, spec: RoomSpec) -> None:
@@ -126,6 +174,11 @@ def _devices(root: str, spec: RoomSpec) -> None:
     size = max(1, spec.limits.memory_mb // 4)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("tmpfs", dev + "/shm", "tmpfs", flags, f"size={size}m,mode=1777")
+    os.mkdir(dev + "/mqueue")
+    try:  # so that queues can be seen, by jobs and by the attestation
+        kernel.mount("mqueue", dev + "/mqueue", "mqueue", flags | kernel.MS_NOEXEC)
+    except OSError:
+        os.rmdir(dev + "/mqueue")  # a kernel without
 
 
 def _read_only(root: str, kept: Set[str]) -> None:

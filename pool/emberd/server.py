@@ -11,9 +11,10 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Callable, Dict, Generator, Optional, Tuple, Type
 from urllib.parse import parse_qsl, unquote
 
-from emberpool.pool.emberd import filecalls
+from emberpool.pool.emberd import filecalls, headers
 from emberpool.pool.emberd.calls import Answer, Calls, json_answer
 from emberpool.pool.emberd.checkpoints import Checkpoints
+from emberpool.pool.emberd.connections import Connections
 from emberpool.pool.emberd.filetransfer import FileTransfers, mode_in, number_in
 from emberpool.pool.emberd.frames import ChunkedBody, Outgoing, incoming
 from emberpool.pool.emberd.refusal import Refused, bad_request
@@ -23,6 +24,10 @@ from emberpool.pool.emberd.transfers import Streamed, told
 
 IDLE_S = 120.0
 """A kept-alive connection without a request for this long is closed."""
+FIRST_S = 10.0
+"""The same before its first request with the key."""
+UNSIGNED_BYTES = 64 * 1024
+"""Longest body that is read before it is known that its request was made with the key."""
 STALL_S = 30.0
 """A streamed body or answer of which no byte moves for this long is given up, as the other side does."""
 
@@ -34,28 +39,42 @@ def make_server(listen: str, signer: Signer, calls: Calls) -> "Tuple[socketserve
         pass
 
     Handler.signer, Handler.calls, Handler.transfers = signer, calls, FileTransfers(calls)
-    Handler.checkpoints = Checkpoints(calls, calls.room_spec)
+    Handler.checkpoints, Handler.connections = Checkpoints(calls, calls.room_spec), Connections()
     if listen.startswith("unix:"):
         path = listen[5:]
         if os.path.exists(path):
             os.unlink(path)
         unix = _UnixServer(path, Handler)
+        unix.connections = Handler.connections
         os.chmod(path, 0o666)  # requests are signed; who may reach the folder is its owner's business
         return unix, listen
     if not listen.startswith("http://"):
         raise ValueError("listen: must be unix:/path or http://host:port")
     host, _, port = listen[7:].rpartition(":")
     tcp = _TcpServer((host.strip("[]"), int(port)), Handler)
+    tcp.connections = Handler.connections
     return tcp, f"http://{host}:{tcp.server_address[1]}"
 
 
-class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class _Bounded(socketserver.ThreadingMixIn):
     daemon_threads = True
+    connections: Connections
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return self.connections.admit(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connections.closed(request)
+
+
+class _UnixServer(_Bounded, socketserver.UnixStreamServer):
     request_queue_size = 128
 
 
-class _TcpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    daemon_threads = True
+class _TcpServer(_Bounded, socketserver.TCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
@@ -69,14 +88,34 @@ class _Handler(BaseHTTPRequestHandler):
     calls: Calls
     transfers: FileTransfers
     checkpoints: Checkpoints
+    connections: Connections
+    raw_requestline: bytes
+    head: Dict[str, str]
+    """Headers by name in lower case."""
     protocol_version = "HTTP/1.1"
-    timeout = IDLE_S
+    timeout = FIRST_S
     wbufsize = -1  # one packet per answer
 
     def setup(self) -> None:
         super().setup()
         if self.connection.family != socket.AF_UNIX:
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def parse_request(self) -> bool:
+        """Read the head of a request; False if it was refused, and the connection ends."""
+        self.close_connection, self.request_version = True, "HTTP/1.1"
+        try:
+            words = self.raw_requestline.decode("latin-1").split()
+            if len(words) != 3 or not words[2].startswith("HTTP/1."):
+                raise bad_request("request", "must be METHOD TARGET HTTP/1.1")
+            self.command, self.path, version = words
+            self.head = headers.read(self.rfile)
+        except Refused as refusal:
+            self._refuse(refusal, None)
+            return False
+        kept = self.head.get("connection", "keep-alive" if version != "HTTP/1.0" else "close").lower()
+        self.close_connection = kept != "keep-alive"
+        return True
 
     def log_message(self, format: str, *args: Any) -> None:
         """No access log: paths may hold what callers named."""
@@ -92,19 +131,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         request = self._signed()
-        if self.headers.get("x-ember-stream"):
+        if self.head.get("x-ember-stream"):
             self._take_stream(request)
             return
         try:
-            body = self._body()
+            body = self._body(request)
         except Refused as refusal:
             self.close_connection = True  # the rest of the stream is not a request
             self._refuse(refusal, None)
             return
         if not self.signer.check(request, body):
-            self._refuse(Refused(401, "bad_signature", "wrong key, or something was changed on the way"), None)
+            self._refuse(_unsigned(), None)
             return
-        self._answer(request, lambda: self._route(request, body))
+        with self._serving():
+            self._answer(request, lambda: self._route(request, body))
+
+    @contextmanager
+    def _serving(self) -> Generator[None, None, None]:
+        """What is on the connection was made with the key."""
+        self.connections.serving(self.connection)
+        self.connection.settimeout(IDLE_S)
+        try:
+            yield
+        finally:
+            self.connections.served(self.connection)
 
     def _take_stream(self, request: Signed) -> None:
         """A request whose body follows in frames. What is refused is read to its end all the same: only then does the
@@ -113,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.settimeout(STALL_S)
         if not self.signer.check_streamed(request):
             self.close_connection = True
-            self._refuse(Refused(401, "bad_signature", "wrong key, or something was changed on the way"), None)
+            self._refuse(_unsigned(), None)
             return
 
         def upload() -> Answer:
@@ -134,7 +184,9 @@ class _Handler(BaseHTTPRequestHandler):
                     self.close_connection = True  # it was cut
 
         try:
-            self._answer(request, upload)
+            with self._serving():
+                self.connection.settimeout(STALL_S)
+                self._answer(request, upload)
         except (ConnectionError, socket.timeout):
             self.close_connection = True
         finally:
@@ -157,18 +209,22 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(refusal.status, Answer(body), nonce)
 
     def _signed(self) -> Signed:
-        names = ("lease", "epoch", "tag", "boot", "hold", "nonce", "mac")
-        values = [self.headers.get("x-ember-" + name, "") for name in names]
+        names = ("lease", "epoch", "tag", "boot", "hold", "nonce", "mac", "body")
+        values = [self.head.get("x-ember-" + name, "") for name in names]
         return Signed(self.command, self.path, *values)
 
-    def _body(self) -> bytes:
-        if self.headers.get("transfer-encoding"):
+    def _body(self, request: Signed) -> bytes:
+        if self.head.get("transfer-encoding"):
             raise bad_request("transfer-encoding", "give the body with a content-length")
-        text = self.headers.get("content-length", "0")
+        text = self.head.get("content-length", "0")
         if not (text.isascii() and text.isdigit()):
             raise bad_request("content-length", "not a number")
         if int(text) > filecalls.MAX_BYTES:
             raise Refused(413, "too_large", f"a body may have {filecalls.MAX_BYTES} bytes")
+        if request.body and not self.signer.check_unread(request):
+            raise _unsigned()
+        if not request.body and int(text) > UNSIGNED_BYTES:
+            raise Refused(413, "too_large", f"a body over {UNSIGNED_BYTES} bytes needs its hash in x-ember-body")
         body = self.rfile.read(int(text))
         if len(body) < int(text):
             raise bad_request("body", "ended early")
@@ -304,6 +360,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.body)
         self.wfile.flush()
+
+
+def _unsigned() -> Refused:
+    return Refused(401, "bad_signature", "wrong key, or something was changed on the way")
 
 
 def _object(body: bytes) -> Dict[str, Any]:

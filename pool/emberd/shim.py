@@ -34,12 +34,13 @@ def stand_by(status: socket.socket, limits: Limits, other_tasks: int) -> NoRetur
     kernel.set_subreaper()
     _limit(limits, other_tasks)
     _rehearse()
+    ended = wakeup.on_child_end()
     status.sendall(b"!")
     try:
         message, fds = channel.receive(status)
     except channel.Closed:
         os._exit(0)  # the room ends
-    _run(message, fds, status)
+    _run(message, fds, status, ended)
 
 
 def _rehearse() -> None:
@@ -52,7 +53,7 @@ def _rehearse() -> None:
         os.close(fds[0])
 
 
-def _run(message: Dict[str, Any], fds: List[int], status: socket.socket) -> NoReturn:
+def _run(message: Dict[str, Any], fds: List[int], status: socket.socket, ended: int) -> NoReturn:
     stdin, stdout, stderr, *extra = fds
     try:
         if message.get("stdin_path"):
@@ -65,7 +66,7 @@ def _run(message: Dict[str, Any], fds: List[int], status: socket.socket) -> NoRe
         os._exit(0)
     for fd in (stdin, stdout, stderr, *extra[:IN_COMMAND]):
         os.close(fd)
-    _Watch(foreground, status, extra[IN_COMMAND:]).loop()
+    _Watch(foreground, status, extra[IN_COMMAND:]).loop(ended)
 
 
 def _moved(extra: List[int]) -> List[int]:
@@ -116,8 +117,8 @@ class _Watch:
         self._spared: Set[int] = set()
         """Processes that an interrupt leaves alone."""
 
-    def loop(self) -> NoReturn:
-        ended = wakeup.on_child_end()
+    def loop(self, ended: int) -> NoReturn:
+        """`ended` is readable when a child has ended."""
         listened = [ended, self._status.fileno()]
         while True:
             self._reap()

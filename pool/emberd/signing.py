@@ -4,9 +4,10 @@ import hashlib
 import hmac
 import threading
 from collections import OrderedDict
-from typing import Dict, NamedTuple, Set
+from typing import Dict, NamedTuple
 
 from emberpool.pool.emberd.refusal import Refused, bad_request
+from emberpool.pool.emberd.replays import Replays
 
 STREAM = "stream"
 """Stands for the hash of a body that is streamed."""
@@ -35,6 +36,8 @@ class Signed(NamedTuple):
     hold: str
     nonce: str
     mac: str
+    body: str = ""
+    """Hex SHA-256 that the body will have, if it was told beforehand."""
 
     def claim(self) -> Claim:
         """The claim in numbers.
@@ -54,12 +57,16 @@ class Signer:
     def __init__(self, key: bytes, boot_id: str) -> None:
         self._key, self.boot_id = key, boot_id
         self._lock = threading.Lock()
-        self._seen: Dict[int, Set[str]] = {}
+        self._seen: Dict[int, Replays] = {}
         self._unclaimed: OrderedDict[str, None] = OrderedDict()
 
     def check(self, request: Signed, body: bytes) -> bool:
         """Whether the request was made with the key, whatever else is wrong with it."""
         return self._made_with_key(request, hashlib.sha256(body).hexdigest())
+
+    def check_unread(self, request: Signed) -> bool:
+        """The same before its body is there, of a request that says what the body will be."""
+        return self._made_with_key(request, request.body)
 
     def check_streamed(self, request: Signed) -> bool:
         """The same of a request whose body follows in signed frames."""
@@ -77,10 +84,12 @@ class Signer:
         if len(request.nonce) != 32:
             raise Refused(401, "bad_signature", "nonce: must be 32 hex digits")
         with self._lock:
-            if request.nonce in self._unclaimed or request.nonce in self._seen.get(claim.epoch, ()):
+            if request.nonce in self._unclaimed:
                 raise Refused(401, "bad_signature", "nonce: seen before")
             if claim.epoch > 0:
-                self._seen.setdefault(claim.epoch, set()).add(request.nonce)
+                why = self._seen.setdefault(claim.epoch, Replays()).why_refused(request.nonce)
+                if why:
+                    raise Refused(401, "bad_signature", why)
                 return
             self._unclaimed[request.nonce] = None
             if len(self._unclaimed) > _UNCLAIMED_KEPT:

@@ -84,9 +84,12 @@ class Spill:
                 self._full = True
                 self._folder.grant(-len(rest), self.size)
 
-    def read(self, offset: int) -> Iterator[bytes]:
-        """What is there from `offset` on, to its end also if the spill is closed meanwhile. Raises OSError."""
+    def read(self, offset: int) -> Optional[Iterator[bytes]]:
+        """What is there from `offset` on, to its end also if the spill is closed meanwhile; None if it is closed
+        already. Raises OSError."""
         with self._lock:
+            if self._fd < 0:
+                return None
             return _pieces(os.dup(self._fd), offset, self.size)
 
     def close(self) -> None:

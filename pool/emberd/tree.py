@@ -77,6 +77,28 @@ def _signal(pids: Iterable[int], number: int) -> None:
             continue  # gone, or never ours
 
 
+def of_user(uid: int) -> List[int]:
+    """Processes that are this user's by any of its ids, zombies left out. /proc's owners would not do: a process can
+    have its folder there belong to root."""
+    found: List[int] = []
+    for pid, process in table().items():
+        if process.state not in "ZX" and uid in _ids(pid):
+            found.append(pid)
+    return found
+
+
+def _ids(pid: int) -> Set[int]:
+    """A process's real, effective, saved and file system user."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as lines:
+            for line in lines:
+                if line.startswith(b"Uid:"):
+                    return {int(number) for number in line.split()[1:]}
+    except OSError:
+        pass  # it ended meanwhile
+    return set()
+
+
 def tasks_of_user() -> int:
     """Processes and threads of this process's user that it can see: what a limit on them counts."""
     count, me = 0, os.getuid()

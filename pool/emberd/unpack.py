@@ -21,6 +21,10 @@ BETWEEN_ENTRIES = 512 * 1024
 """Unpacked bytes that a tar archive may have in front of an entry: names and attributes, of which tarfile holds all."""
 
 
+LEAST = 4096
+"""What every entry takes on a disk at least."""
+
+
 class BadArchive(Exception):
     """It cannot be unpacked as it is; the text names the entry."""
 
@@ -52,17 +56,18 @@ def check(archive: str) -> int:
     return total
 
 
-def unpack(archive: str, folder: str, go_on: Callable[[], None] = lambda: None) -> int:
+def unpack(archive: str, folder: str, go_on: Callable[[int], None] = lambda _: None) -> int:
     """Unpack into `folder`, which must be new and empty; the size of all files together, in bytes.
 
-    `go_on` is called before each entry and may raise.
+    `go_on` is called before each entry, with the bytes that all so far and this one take on a disk, and may raise.
 
     Raises:
         BadArchive, OSError: as `check`; what was written until then is the caller's to remove.
     """
-    total = 0
+    total = on_disk = 0
     for entry in _judged(archive):
-        go_on()
+        on_disk += max(LEAST, entry.size)
+        go_on(on_disk)
         total += entry.size
         _write(folder, entry)
     return total
@@ -194,7 +199,9 @@ def _measured(file: "IO[bytes]") -> _Measured:
         elif magic.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")):
             import lzma
 
-            opened, lzma_error = cast("IO[bytes]", lzma.LZMAFile(file)), lzma.LZMAError
+            from emberpool.pool.emberd.xz import XzReader
+
+            opened, lzma_error = cast("IO[bytes]", XzReader(file)), lzma.LZMAError
     except ImportError as error:
         raise BadArchive(f"cannot be read here: this Python has no {error.name}") from error
     return _Measured(opened, lzma_error)

@@ -17,10 +17,18 @@ EVERY_S = 0.05
 class Watchdog:
     """One thread that looks every 50 ms while anything runs."""
 
-    def __init__(self, executions: Executions, memory_mb: int, disk_mb: int, written: Callable[[], List[str]]) -> None:
-        """`written`: the folders that jobs write to now; empty while there is no room."""
+    def __init__(
+        self,
+        executions: Executions,
+        memory_mb: int,
+        disk_mb: int,
+        written: Callable[[], List[str]],
+        taken: Callable[[], int],
+    ) -> None:
+        """`written`: the folders that jobs write to now; empty while there is no room. `taken`: bytes of the limit that
+        their layers have."""
         self._executions, self._limit = executions, memory_mb * 1024 * 1024
-        self._disk, self._written = DiskUsage(disk_mb * 1024 * 1024), written
+        self._disk, self._written, self._taken = DiskUsage(disk_mb * 1024 * 1024), written, taken
         self._busy = threading.Event()
         threading.Thread(target=self._loop, name="watchdog", daemon=True).start()
 
@@ -58,7 +66,8 @@ class Watchdog:
         """Who filled it cannot be told, since writers come and go: all that runs ends."""
         folders = self._written()
         try:
-            full = bool(folders) and self._disk.exceeded(folders, [pid for _, pids in trees for pid in pids])
+            pids = [pid for _, tree_of in trees for pid in tree_of]
+            full = bool(folders) and self._disk.exceeded(folders, pids, self._taken())
         except OSError:
             return  # the room ended meanwhile
         if full:

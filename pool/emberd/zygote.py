@@ -9,11 +9,12 @@ import os
 import select
 import signal
 import socket
-from typing import Any, Dict, NoReturn, Set, Tuple
+from typing import Any, Callable, Dict, NoReturn, Set, Tuple
 
-from emberpool.pool.emberd import channel, kernel, room_init, tree, wakeup
+from emberpool.pool.emberd import channel, identity, kernel, room_init, tree, wakeup
 from emberpool.pool.emberd.config import Limits, RoomSpec
 from emberpool.pool.emberd.removal import remove_tree
+from emberpool.pool.emberd.roomroot import why_no_rooms
 
 
 def fork_off() -> Tuple[socket.socket, int]:
@@ -32,6 +33,8 @@ def _serve(sock: socket.socket) -> NoReturn:
     try:
         _prepare()
         spec = _spec(channel.receive(sock)[0])
+        if spec.mode == "auto":
+            spec = _settled(spec, sock)
         _Zygote(sock, spec).loop()
     except channel.Closed:
         pass
@@ -69,6 +72,14 @@ def _spec(message: Dict[str, Any]) -> RoomSpec:
     return RoomSpec(limits=limits, **message)
 
 
+def _settled(spec: RoomSpec, sock: socket.socket) -> RoomSpec:
+    """Find out what rooms this pod can have, and tell."""
+    why = why_no_rooms(spec.scratch)
+    spec = spec._replace(mode="plain" if why else "namespaces")
+    channel.send(sock, {"mode": spec.mode, "why": why})
+    return spec
+
+
 class _Zygote:
     def __init__(self, sock: socket.socket, spec: RoomSpec) -> None:
         self._sock, self._spec = sock, spec
@@ -98,6 +109,8 @@ class _Zygote:
                 reply = {"pid": self._make(message["folder"], fds[0], self._spec_of(message))}
             elif message["do"] == "end":
                 reply = {"ended": self._end(message["pid"])}
+            elif message["do"] == "sweep":
+                self._as_job(identity.remove_ipc)
             else:
                 self._delete(message["folder"])
         except OSError as error:
@@ -137,12 +150,29 @@ class _Zygote:
         if pid not in self._inits:
             return True
         plain = self._spec.mode == "plain"
+        if plain and self._spec.job_uid:
+            self._as_job(identity.end_all)
         gone = tree.end_below([pid]) if plain else True
         if self._inits[pid] == -1:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         del self._inits[pid]
         return gone and (not plain or self._end_orphans())
+
+    def _as_job(self, do: Callable[[], None]) -> None:
+        """Do something as the jobs' user, in a process of its own, and wait for it."""
+        pid = os.fork()
+        if pid != 0:
+            os.waitpid(pid, 0)
+            return
+        try:
+            wakeup.forget()
+            self._sock.close()
+            if self._spec.job_uid:
+                identity.become(self._spec.job_uid)
+                do()
+        finally:
+            os._exit(0)
 
     def _end_orphans(self) -> bool:
         mine = {*self._inits, *self._deleters}

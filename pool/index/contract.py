@@ -270,10 +270,11 @@ class PoolIndex(Protocol):
         attestation: Attestation,
         keep_alive_s: float,
         max_uses: int,
+        retire: str = "",
     ) -> FreedReply:
         """Attested: to the request reserved for it, else the first waiter of its tag within its share, else idle
         tagged,
-        else (others wait, or over the ceiling, or worn out, or not attested) draining."""
+        else (others wait, or over the ceiling, or worn out, or not attested, or `retire` says why) draining."""
         ...
 
     async def drain(self, name: PodName, reason: str) -> bool:

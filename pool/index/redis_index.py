@@ -139,7 +139,13 @@ class RedisIndex:
         return recycle_reply(await self._run.built(Script.BEGIN_RECYCLE, name))
 
     async def finish_recycle(
-        self, name: PodName, epoch: int, attestation: Attestation, keep_alive_s: float, max_uses: int
+        self,
+        name: PodName,
+        epoch: int,
+        attestation: Attestation,
+        keep_alive_s: float,
+        max_uses: int,
+        retire: str = "",
     ) -> FreedReply:
         """See PoolIndex.finish_recycle."""
         reply = await self._run.built(
@@ -150,6 +156,7 @@ class RedisIndex:
             attestation.model_dump_json(),
             milliseconds(keep_alive_s),
             max_uses,
+            retire,
         )
         return freed_reply(reply)
 

@@ -30,6 +30,9 @@ class KubernetesPods(Strict):
     """Names of Secrets in the pods' namespace, for registries that want a login."""
     service_account: str = ""
     """Its token is never mounted; it matters for admission only."""
+    ask_capabilities: bool = True
+    """Whether pods ask for the capabilities that rooms are made with (SYS_ADMIN, NET_ADMIN; by `hostUsers: false` they
+    count inside the pod only). False where the cluster's policy refuses them; it takes `least_tier: sweep`."""
     patience_s: float = Field(default=20.0, ge=0)
     """Seconds that a new pod may stand unschedulable, or fail to get its image, before it is given up. Raise it where a
     node must be started first."""

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.frozen import Strict
 from emberpool.pool.model.kubernetes import KubernetesPods
+from emberpool.pool.model.recycle import RecycleTier
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 """A DNS label that leaves room for a pod's suffix within Kubernetes' 63 characters."""
@@ -82,6 +83,11 @@ class Profile(Strict):
     """How long an idle used pod is kept for the caller that used it last."""
     max_uses: int = Field(default=1000, ge=1)
     """Leases after which a pod is rotated out."""
+    max_age_s: float | None = Field(default=None, gt=0)
+    """Age at which a used pod is rotated out after its next reset; None: never. Its emberd counts from its start."""
+    least_tier: RecycleTier | None = None
+    """The weakest reset after which a pod is let again. None: `room`, of plain pods `sweep`. `sweep` lets Kubernetes
+    pods do without namespaces where their nodes have none to give."""
     isolation: Isolation = Isolation.BUBBLEWRAP
     network: Network = Network.NONE
     gang_peers: bool = False
@@ -116,6 +122,7 @@ class Profile(Strict):
                 "common; leave it out (gangs without peers work), use provider 'kubernetes', or, for trusted code "
                 "only, isolation 'plain'"
             )
+        self._agree_on_tier()
         for name, root in self.images.items():
             if self.provider is ProviderKind.LOCAL and not Path(root).is_absolute():
                 raise ValueError(f"images.{name}: {root!r} must be an absolute folder")
@@ -131,6 +138,32 @@ class Profile(Strict):
                 "use 'none', or provider 'kubernetes' with an egress policy"
             )
         return self
+
+    def _agree_on_tier(self) -> None:
+        plain = self.provider is ProviderKind.LOCAL and self.isolation is Isolation.PLAIN
+        if self.least_tier not in (None, RecycleTier.ROOM, RecycleTier.SWEEP):
+            raise ValueError(f"least_tier {self.least_tier.value!r} is refused: use 'room' or 'sweep'")
+        if self.least_tier is RecycleTier.ROOM and plain:
+            raise ValueError("least_tier 'room' is refused for isolation 'plain', which has no rooms: leave one out")
+        if not self.kubernetes.ask_capabilities and not self.sweeps:
+            raise ValueError(
+                "kubernetes.ask_capabilities false is refused without least_tier 'sweep': no room can be made"
+            )
+        if self.sweeps and self.network is Network.NONE:
+            raise ValueError(
+                "least_tier 'sweep' is refused with network 'none': without namespaces a job has its pod's network; "
+                "use network 'open', or leave least_tier out"
+            )
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether pods may do without namespaces for rooms and be swept instead."""
+        return self.provider is ProviderKind.KUBERNETES and self.least_tier is RecycleTier.SWEEP
+
+    @property
+    def demanded_tier(self) -> RecycleTier:
+        """The weakest tier of a reset that counts."""
+        return self.least_tier or (RecycleTier.SWEEP if self.isolation is Isolation.PLAIN else RecycleTier.ROOM)
 
 
 def parse_profiles(text: str, where: str = "profiles") -> tuple[Profile, ...]:

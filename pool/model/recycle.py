@@ -26,10 +26,22 @@ class Attestation(Frozen):
 
     tier: RecycleTier
     checks: Mapping[str, bool] = Field(default_factory=dict[str, bool])
-    """processes, listeners, scratch, shared_memory: true means that nothing of the kind was left."""
+    """processes, listeners, scratch, shared_memory, mounts, vram, manifest: true means that nothing of the kind was
+    left. `tier` stands there, as false, if the profile demands a stronger one."""
     duration_ms: float = 0.0
     uses: int = 0
     """Leases that the pod has served."""
+    at: float = 0.0
+    """When it was made: seconds since 1970 by the pod's clock; 0 if emberd did not say."""
+    age_s: float = 0.0
+    """Seconds that the pod's emberd had run by then."""
+
+    def demanding(self, tier: RecycleTier) -> "Attestation":
+        """The same, or one that does not hold if its tier is weaker than `tier`."""
+        ladder = list(RecycleTier)
+        if ladder.index(self.tier) <= ladder.index(tier):
+            return self
+        return self.model_copy(update={"checks": {**self.checks, "tier": False}})
 
     @property
     def holds(self) -> bool:

@@ -1,14 +1,15 @@
 """A reset ends everything a job has left, and proves it: a leftover of any kind makes its check false."""
 
 import os
-import subprocess
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from fixtures.emberd import EmberdProcess, Lease, Starter, open_lease, reset
+from fixtures.leftovers import children, only_child, plant_in, planted
 from fixtures.processes import descendants, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
@@ -53,7 +54,7 @@ async def test_rooms_are_reset_by_ending_them(room_lease: Lease) -> None:
     await room_lease.client.fence(room_lease.pod, emberd.epoch)
     attestation = await room_lease.client.recycle(room_lease.pod, emberd.epoch)
     assert attestation.tier is RecycleTier.ROOM and attestation.holds
-    assert set(attestation.checks) == {"processes", "listeners", "scratch", "shared_memory"}
+    assert set(attestation.checks) == {"processes", "listeners", "scratch", "shared_memory", "mounts"}
     following = open_lease(emberd, room_lease.client)
     assert (await following.sh("ls -A /dev/shm; ipcs -m | grep -c 0x; true")).stdout == b"0\n"
 
@@ -91,31 +92,6 @@ def room_inits(pod: EmberdProcess) -> list[int]:
 def entered(init: int) -> bool:
     """Whether a room's first process has made the room's root its own."""
     return " /work " in Path(f"/proc/{init}/mountinfo").read_text()
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def only_child(pid: int) -> int:
-    (child,) = children(pid)
-    return child
-
-
-@contextmanager
-def planted(target: int, spaces: str, *command: str) -> Generator[None, None, None]:
-    """A process of the test's own inside namespaces of `target`, that has printed a line and lives on."""
-    argv = ["nsenter", "-t", str(target), *spaces.split(), *command]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdin is not None
-        assert process.stdout.readline() == b"up\n"
-        yield
-        process.stdin.close()
-
-
-def plant_in(target: int, spaces: str, command: str) -> None:
-    """Run shell text in namespaces of `target` and wait for it."""
-    subprocess.run(["nsenter", "-t", str(target), *spaces.split(), "sh", "-c", command], check=True)
 
 
 def listening(make: str) -> tuple[str, ...]:
@@ -180,15 +156,32 @@ async def test_a_file_in_the_next_room_is_found(pod: EmberdProcess, emberd_clien
         ("--user --mount", "echo x > /dev/shm/left"),
         ("--ipc", "ipcmk -M 4096 > /dev/null"),
         ("--ipc", "ipcmk -S 1 > /dev/null"),
+        ("--ipc", "ipcmk -Q > /dev/null"),
+        ("--user --mount", "echo x > /dev/shm/sem.left"),
+        ("--user --mount --ipc", "touch /dev/mqueue/left"),
     ],
 )
 async def test_shared_memory_in_the_next_room_is_found(
     pod: EmberdProcess, emberd_client: EmberdClient, spaces: str, command: str
 ) -> None:
-    """Files in /dev/shm and System V objects."""
+    """Files in /dev/shm (POSIX semaphores are some), POSIX queues and System V objects."""
     newest = room_inits(pod)[-1]
     plant_in(newest, spaces, command)
     await assert_refused(pod, emberd_client, "shared_memory")
+
+
+@needs_root
+async def test_a_mount_in_the_next_room_is_found(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """Whatever it hides or shows, it was not there when the room was made."""
+    plant_in(room_inits(pod)[-1], "--user --mount", "mount -t tmpfs none /usr/share")
+    await assert_refused(pod, emberd_client, "mounts")
+
+
+@needs_root
+async def test_a_mount_in_the_pod_is_found(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """Every room that comes would have it."""
+    plant_in(only_child(pod.process.pid), "--user --mount", "mount -t tmpfs none /usr/share")
+    await assert_refused(pod, emberd_client, "mounts")
 
 
 async def test_a_clean_pod_is_found_clean(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
@@ -196,4 +189,5 @@ async def test_a_clean_pod_is_found_clean(pod: EmberdProcess, emberd_client: Emb
     for use in range(1, 6):
         attestation = await used_and_reset(pod, emberd_client)
         assert attestation.holds and attestation.uses == use
+        assert abs(attestation.at - time.time()) < 60 and 0 < attestation.age_s < 600
     assert (pod.folder / "state" / "state.json").exists()

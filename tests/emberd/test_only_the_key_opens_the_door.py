@@ -12,7 +12,7 @@ import pytest
 from fixtures.emberd import POOL_KEY, EmberdProcess, Lease, Starter
 
 from emberpool.pool.client.emberd_client import EmberdClient, pod_key
-from emberpool.pool.client.signing import RequestSigner
+from emberpool.pool.client.signing import PodSigner
 from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -37,7 +37,7 @@ def signed(
     emberd: EmberdProcess, method: str, target: str, body: bytes = b"", key: bytes | None = None, **fields: str
 ) -> dict[str, str]:
     """Headers of a request under a claim."""
-    signer = RequestSigner(key or pod_key(POOL_KEY, emberd.address.name))
+    signer = PodSigner(key or pod_key(POOL_KEY, emberd.address.name)).request()
     lease, tag, boot = (
         fields.get("lease", "l1"),
         fields.get("tag", "t" * 32),

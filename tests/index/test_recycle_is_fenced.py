@@ -80,6 +80,16 @@ async def test_a_worn_out_pod_drains(index: RedisIndex) -> None:
     assert reply.kind == "must_drain" and reply.reason == "worn_out"
 
 
+async def test_a_pod_drains_for_a_reason_of_the_callers(index: RedisIndex) -> None:
+    """Policy is not the index's: whoever recycles may say that the pod is to go, and why; a bad proof goes first."""
+    for pod, proof, reason in (("p1", PROVED, "too_old"), ("p2", UNPROVED, "not_attested")):
+        await warm(index, pod)
+        await claimed(index, f"r-{pod}")
+        await released(index, f"r-{pod}")
+        reply = await recycle(index, pod, proof=proof, retire="too_old")
+        assert reply.kind == "must_drain" and reply.reason == reason
+
+
 async def test_above_the_ceiling_it_drains(index: RedisIndex) -> None:
     """A pod that comes back to a pool that shrank drains, and no more than are too many."""
     await warm(index, "p1", "p2")

@@ -55,6 +55,16 @@ def test_jobs_without_network_get_rooms_with_one_of_their_own() -> None:
     assert [config["room"]["network"] for config in configs] == ["own", "pod"]
 
 
+def test_a_pod_that_may_be_swept_can_do_without_capabilities() -> None:
+    """Its emberd makes rooms where it can, and else runs jobs as a user of their own; by default it must have rooms."""
+    manifest = made(network="open", least_tier="sweep", kubernetes={"ask_capabilities": False})
+    room = json.loads(manifest["metadata"]["annotations"][CONFIG_NOTE])["room"]
+    assert (room["mode"], room["job_uid"]) == ("auto", 60001)
+    assert manifest["spec"]["containers"][0]["securityContext"]["capabilities"] == {"add": []}
+    strict = json.loads(made()["metadata"]["annotations"][CONFIG_NOTE])["room"]
+    assert (strict["mode"], strict["job_uid"]) == ("namespaces", None)
+
+
 def test_what_jobs_write_is_limited() -> None:
     """Rooms write to a volume with a size; the container's memory is the jobs' and a little for emberd."""
     spec = made(limits={"memory_mb": 512}, kubernetes={"scratch_mb": 100, "extra_memory_mb": 40})["spec"]

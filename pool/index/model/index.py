@@ -251,24 +251,32 @@ class ModelIndex:
         )
 
     async def finish_recycle(
-        self, name: PodName, epoch: int, attestation: Attestation, keep_alive_s: float, max_uses: int
+        self,
+        name: PodName,
+        epoch: int,
+        attestation: Attestation,
+        keep_alive_s: float,
+        max_uses: int,
+        retire: str = "",
     ) -> FreedReply:
         """See PoolIndex.finish_recycle."""
         memory = self._begin()
         pod = memory.pods.get(name)
         if pod is None or pod.state is not PodState.RECYCLING or pod.epoch != epoch:
             return Stale()
-        if reason := self._unfit(pod, attestation, max_uses):
+        if reason := self._unfit(pod, attestation, max_uses, retire):
             self._ladder.condemn(name, reason)
             return MustDrain(reason=reason)
         memory.change(name, attestation=attestation, keep_until=memory.now + milliseconds(keep_alive_s))
         return self._ladder.give(pod.reserved, name) if pod.reserved else self._ladder.settle(name)
 
-    def _unfit(self, pod: Pod, attestation: Attestation, max_uses: int) -> str:
+    def _unfit(self, pod: Pod, attestation: Attestation, max_uses: int, retire: str) -> str:
         if not attestation.holds:
             return "not_attested"
         if pod.uses >= max_uses:
             return "worn_out"
+        if retire:
+            return retire
         return "over_ceiling" if self.memory.over_ceiling else ""
 
     async def drain(self, name: PodName, reason: str) -> bool:

@@ -1,5 +1,6 @@
 -- A recycle ended; who finishes with an epoch that is not the pod's has been overtaken.
--- KEYS[1]: generation. ARGV: 1 pod, 2 epoch, 3 '1' if the reset is proved, 4 attestation (JSON), 5 keep-alive ms, 6 most uses.
+-- KEYS[1]: generation. ARGV: 1 pod, 2 epoch, 3 '1' if the reset is proved, 4 attestation (JSON), 5 keep-alive ms, 6 most uses, 7 another reason to drain it or
+-- ''.
 -- Replies: {'handed_to', request id}, {'idle'}, {'must_drain', reason}, {'stale'}, {'rebuilding'}.
 
 local name = ARGV[1]
@@ -7,7 +8,8 @@ local pod = pod_of(name)
 if not pod or pod.state ~= 'recycling' or pod.epoch ~= number(ARGV[2]) then
   return {'stale'}
 end
-local reason = ARGV[3] ~= '1' and 'not_attested' or pod.uses >= number(ARGV[6]) and 'worn_out' or over_ceiling() and 'over_ceiling'
+local reason = ARGV[3] ~= '1' and 'not_attested' or pod.uses >= number(ARGV[6]) and 'worn_out'
+  or ARGV[7] ~= '' and ARGV[7] or over_ceiling() and 'over_ceiling'
 if reason then
   condemn(name, pod, reason)
   return {'must_drain', reason}

@@ -21,6 +21,8 @@ TOLD, STATE, SCRATCH = "/run/emberd/told", "/run/emberd/state", "/run/emberd/scr
 STANDBY_CPU, STANDBY_MB = "10m", 64
 """What a pod that stands by asks for: next to nothing, so that it fits beside those that work."""
 STANDBY_JOBS_MB = 16
+JOBS_UID = 60001
+"""Of jobs in a pod without namespaces; no distribution gives it to anybody."""
 GRACE_S = 2
 """Seconds from SIGTERM to SIGKILL; emberd ends its rooms within one."""
 REFERENCE = re.compile(r"[a-z0-9.-]+(:[0-9]+)?/[^\s@:]+(:[\w.-]+|@sha256:[0-9a-f]{64})")
@@ -69,7 +71,9 @@ def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: boo
         "state_dir": STATE,
         "scratch_dir": SCRATCH,
         "room": {
-            "mode": "namespaces",
+            # Where a node has no namespaces to give, jobs are another user of the pod, which is swept after them.
+            "mode": "auto" if profile.sweeps else "namespaces",
+            "job_uid": JOBS_UID if profile.sweeps else None,
             "root": {"overlay": "/"},
             "env": {},
             "network": "own" if profile.network is Network.NONE else "pod",
@@ -140,6 +144,8 @@ def _capabilities(profile: Profile) -> list[str]:
 
     By `hostUsers: false` they count inside the pod's own user namespace only, and emberd looks whether that is so.
     """
+    if not profile.kubernetes.ask_capabilities:
+        return []
     return ["SYS_ADMIN", "NET_ADMIN"] if profile.network is Network.NONE else ["SYS_ADMIN"]
 
 

@@ -1,0 +1,65 @@
+"""Bounds how many connections emberd has open: whoever reaches its address could else take a thread with each.
+
+When there are too many, one makes place that has not yet sent a request with the key, else one whose worker keeps it
+open for later. One that is being served never does.
+"""
+
+import socket
+from collections import OrderedDict
+from threading import Lock
+from typing import Optional
+
+MOST = 256
+_NEW, _KEPT, _BUSY = 0, 1, 2
+
+
+class Connections:
+    """Safe from any thread."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._lock = Lock()
+        self._known: OrderedDict[socket.socket, int] = OrderedDict()
+        """Open ones, the one longest in its state first."""
+
+    def admit(self, connection: socket.socket) -> bool:
+        """Take a new one; False if it must be closed, since all others are being served."""
+        with self._lock:
+            if len(self._known) >= self._most:
+                other = self._first(_NEW) or self._first(_KEPT)
+                if other is None:
+                    return False
+                del self._known[other]
+                _shut(other)
+            self._known[connection] = _NEW
+            return True
+
+    def serving(self, connection: socket.socket) -> None:
+        """It has sent a request with the key."""
+        self._move(connection, _BUSY)
+
+    def served(self, connection: socket.socket) -> None:
+        """That was answered."""
+        self._move(connection, _KEPT)
+
+    def closed(self, connection: socket.socket) -> None:
+        """It is no more. Idempotent."""
+        with self._lock:
+            self._known.pop(connection, None)
+
+    def _move(self, connection: socket.socket, state: int) -> None:
+        with self._lock:
+            if self._known.get(connection, _NEW) != state and connection in self._known:
+                self._known[connection] = state
+                self._known.move_to_end(connection)
+
+    def _first(self, state: int) -> Optional[socket.socket]:
+        return next((one for one, its in self._known.items() if its == state), None)
+
+
+def _shut(connection: socket.socket) -> None:
+    """Its thread reads the end of it, and closes it."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return

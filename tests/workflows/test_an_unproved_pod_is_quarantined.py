@@ -1,0 +1,144 @@
+"""A pod that does not prove its reset is let to nobody: it is deleted, and the recycle says why; so does the one of a
+pod that is too old."""
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from fixtures.leftovers import planted
+from fixtures.pods import request
+from fixtures.stack import Site, running_site, site_settings
+from fixtures.waiting import wait_until
+
+from emberpool.activities.pools import Pool
+from emberpool.activities.recycle import release_request
+from emberpool.pool.client.emberd_client import LeaseProof
+from emberpool.pool.model.claim import Claimed, Source
+from emberpool.pool.model.command import Command
+from emberpool.pool.model.ids import ExecutionId, RequestId
+from emberpool.pool.model.profile import Profile
+from emberpool.pool.model.recycle import Attestation, RecycleOutcome, RecycleTier
+from emberpool.pool.model.state import PodState
+from emberpool.worker.connections import open_pools
+from emberpool.worker.stack.embedded import EmbeddedStack
+
+LISTEN = "import socket,sys; s = socket.create_server(('', 8123)); print('up', flush=True); sys.stdin.read()"
+NETWORK = Command(argv=("readlink", "/proc/self/ns/net"))
+
+
+@pytest_asyncio.fixture
+async def site(stack: EmbeddedStack, profile: Profile) -> AsyncGenerator[Site]:
+    """A deployment of the test's profile."""
+    async with running_site(stack, site_settings(stack, profile, sweep_quiet_s=60)) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def pool(site: Site) -> AsyncGenerator[Pool]:
+    """Its pool, as its worker reaches it."""
+    async with AsyncExitStack() as opened:
+        yield (await open_pools(site.settings, opened))[0]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A pod that a request has used."""
+
+    request: RequestId
+    claimed: Claimed
+    network: str
+    """Its network namespace, as the kernel calls it."""
+
+
+async def used(pool: Pool, caller: str = "ann") -> Held:
+    """Claim a warm pod and run a command in it."""
+
+    async def warm() -> bool:
+        return (await pool.index.counts()).by_state[PodState.IDLE] > 0
+
+    await wait_until(warm)
+    asked = request(uuid.uuid4().hex, caller, image=pool.profile.base_image)
+    reply = await pool.index.claim(asked)
+    assert isinstance(reply, Claimed), reply
+    proof = LeaseProof(asked.request_id, reply.epoch, reply.tag, 60.0)
+    result = await pool.client.run(reply.pod, proof, ExecutionId(uuid.uuid4().hex), NETWORK)
+    return Held(asked.request_id, reply, result.check().text.strip())
+
+
+def someone_in(network: str) -> int:
+    """PID of a process in that network namespace, as the host counts."""
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if folder.name.isdigit() and os.readlink(folder / "ns/net") == network:
+                return int(folder.name)
+    raise AssertionError(f"nobody is in {network}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="planting something in a pod from outside takes root")
+@pytest.mark.parametrize("profile", [Profile(name="py", min_warm=1, max_pods=2)])
+async def test_a_pod_with_a_leftover_goes_and_its_reason_is_told(
+    site: Site, pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the activity's result, in the worker's log and in its metrics; the caller's next job gets another pod."""
+    held = await used(pool)
+    with planted(someone_in(held.network), "--net", sys.executable, "-c", LISTEN):
+        result = await release_request(pool, held.request)
+    assert (result.outcome, result.reason) == (RecycleOutcome.DRAINED, "not attested: listeners")
+    assert result.attestation is not None and not result.attestation.holds
+    assert f"{held.claimed.pod.name} did not prove its reset and goes: not attested: listeners" in caplog.text
+    labels = {"profile": "py", "check": "listeners"}
+    assert pool.metrics.metrics.registry.get_sample_value("emberpool_quarantines_total", labels) == 1
+    assert await pool.index.pod(held.claimed.pod.name) is None
+    following = await used(pool)
+    assert following.claimed.pod.name != held.claimed.pod.name and following.claimed.source is not Source.REUSE
+    await release_request(pool, following.request)
+
+
+@pytest.mark.parametrize("profile", [Profile(name="py", min_warm=1, max_pods=2)])
+async def test_the_proof_goes_from_the_recycle_to_the_next_lease(site: Site, pool: Pool) -> None:
+    """Tier, every check, time, uses and age: what the recycle's result says is what the next holder is told."""
+    held = await used(pool)
+    result = await release_request(pool, held.request)
+    proof = result.attestation
+    assert result.outcome is RecycleOutcome.IDLE and proof is not None and proof.holds
+    assert proof.tier is RecycleTier.ROOM and proof.uses == 1 and proof.duration_ms > 0 < proof.age_s
+    assert abs(proof.at - time.time()) < 60
+    assert set(proof.checks) == {"processes", "listeners", "scratch", "shared_memory", "mounts"}
+    following = await used(pool)
+    assert following.claimed.pod == held.claimed.pod and following.claimed.attestation == proof
+    await release_request(pool, following.request)
+
+
+@pytest.mark.parametrize("profile", [Profile(name="py", min_warm=1, max_pods=2, max_age_s=0.001)])
+async def test_a_pod_that_is_too_old_is_rotated_out(site: Site, pool: Pool) -> None:
+    """Its reset is proved; it goes for its age, by the profile, and the reason says so."""
+    held = await used(pool)
+    result = await release_request(pool, held.request)
+    assert (result.outcome, result.reason) == (RecycleOutcome.DRAINED, "too_old")
+    assert result.attestation is not None and result.attestation.holds
+    assert await pool.index.pod(held.claimed.pod.name) is None
+
+
+@pytest.mark.parametrize("profile", [Profile(name="py", min_warm=1, max_pods=2, max_uses=1)])
+async def test_a_pod_that_was_used_often_enough_is_rotated_out(site: Site, pool: Pool) -> None:
+    """The same of the number of leases."""
+    held = await used(pool)
+    result = await release_request(pool, held.request)
+    assert (result.outcome, result.reason) == (RecycleOutcome.DRAINED, "worn_out")
+
+
+def test_a_weaker_tier_than_the_profile_demands_does_not_hold() -> None:
+    """Whatever its checks say; and what a profile demands follows from its pods where it says nothing."""
+    swept = Attestation(tier=RecycleTier.SWEEP, checks={"processes": True})
+    assert swept.holds and not swept.demanding(RecycleTier.ROOM).holds
+    assert swept.demanding(RecycleTier.ROOM).checks == {"processes": True, "tier": False}
+    assert swept.demanding(RecycleTier.SWEEP) == swept
+    assert Profile(name="a").demanded_tier is RecycleTier.ROOM
+    assert Profile.model_validate({"name": "a", "isolation": "plain"}).demanded_tier is RecycleTier.SWEEP
