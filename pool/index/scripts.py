@@ -43,21 +43,28 @@ UNGATED = frozenset({Script.REBUILD_LOCK, Script.REBUILD_PURGE, Script.REBUILD_P
 PRELUDE = "_prelude"
 """The file that is put before every script."""
 
-_SERVING = ("_lease", "_line", "_serve")
-_FEWER: Mapping[Script, tuple[str, ...]] = {
-    Script.END_CALL: ("_lease",),
-    Script.ADOPT: ("_lease",),
-    Script.PODS: ("_rows",),
-    Script.POD: ("_rows",),
-    Script.LEASE: ("_rows",),
-    Script.QUIET_LEASES: ("_rows",),
-    **dict.fromkeys((Script.DETACH, Script.BEGIN_RECYCLE, Script.DRAIN, Script.COUNTS, *UNGATED), ()),
+_SERVING = ("_clock", "_lease")
+_SHARED: Mapping[Script, tuple[str, ...]] = {
+    **dict.fromkeys((Script.CLAIM, Script.FIRST_CONTACT_FAILED), (*_SERVING, "_ladder")),
+    **dict.fromkeys((Script.POD_READY, Script.FINISH_RECYCLE), (*_SERVING, "_places", "_settle")),
+    **dict.fromkeys((Script.SET_TARGETS, Script.RESERVE_WARM), (*_SERVING, "_places")),
+    **dict.fromkeys((Script.RELEASE, Script.POD_FAILED, Script.POD_GONE, Script.EXPIRE), _SERVING),
+    **dict.fromkeys((Script.END_CALL, Script.ADOPT), ("_clock",)),
+    **dict.fromkeys((Script.PODS, Script.POD, Script.LEASE, Script.QUIET_LEASES), ("_rows",)),
+    **dict.fromkeys((Script.COUNTS, Script.RETIRE_IDLE), ("_places",)),
+    **dict.fromkeys((Script.DETACH, Script.BEGIN_RECYCLE, Script.DRAIN, *UNGATED), ()),
 }
+"""What comes between the prelude and a script, in order: only what nearly every run of it uses."""
+
+_RARE = ("_places", "_ladder", "_line", "_gangs", "_serve")
+"""What a run of a script that serves may need too, in order: see `rare` in the prelude."""
 
 
-def shared_files(script: Script) -> tuple[str, ...]:
-    """Files between the prelude and a script, in order: only what it uses, since each is made anew whenever it runs."""
-    return _FEWER.get(script, _SERVING)
+def shared_files(script: Script) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files between the prelude and a script: those that are made anew in each run, and those made when needed."""
+    shared = _SHARED[script]
+    serves = shared[: len(_SERVING)] == _SERVING
+    return shared, tuple(name for name in _RARE if name not in shared) if serves else ()
 
 
 @cache
@@ -73,5 +80,7 @@ def script_text(script: Script, limits: IndexLimits) -> str:
     """
     gated = "false" if script in UNGATED else "true"
     head = f"local limits, gated = {limits.as_lua()}, {gated}\n"
-    body = "".join(_file(name) for name in (*shared_files(script), script.value))
-    return f"{head}{_file(PRELUDE)}return (function()\n{body}end)()\n"
+    shared, rare = ("".join(map(_file, names)) for names in shared_files(script))
+    late = f"made_late(function()\n{rare}end)\n" if rare else ""
+    body = f"{shared}{late}{_file(script.value)}"
+    return f"{head}{_file(PRELUDE)}local reply = (function()\n{body}end)()\nwrite_records()\nreturn reply\n"
