@@ -33,18 +33,18 @@ local function lease_pod(id, lease, name, pod, source)
   if pod.tag ~= '' and pod.tag ~= lease.tag then
     error('emberpool: pod ' .. name .. ' was used under another tag')
   end
-  if lease.state == 'reserved' then
-    call('ZREM', key('deadlines'), id)
-  elseif anyone_waits() then
+  if lease.state ~= 'reserved' and anyone_waits() then
     rare.charge(lease.caller)
   end
   if lease.queued == '1' then
     rare.line_leave(id, lease)
   end
-  -- Higher than on any pod that the request had before, so that a late word about that one is not taken for this.
+  call('ZREM', key('deadlines'), id)
+  -- Higher than on any pod that the request had before, so that a late word about that one is not taken for this; and at
+  -- least the time, so that this also holds for pods and leases that an index which was lost knew of.
   change(name, pod, {
     state = 'leased', lease = id, reserved = '', maker = '', orphan = '', tag = lease.tag,
-    epoch = math.max(pod.epoch, lease.epoch) + 1,
+    epoch = math.max(pod.epoch + 1, lease.epoch + 1, now),
     uses = pod.uses + 1, reason = '', fingerprint = lease.fingerprint ~= '' and lease.fingerprint or pod.fingerprint,
   })
   lease.state, lease.pod, lease.epoch, lease.source, lease.answers = 'leased', name, pod.epoch, source, 0
