@@ -1,9 +1,11 @@
 """The index's scripts: which there are, and their text as Redis gets it."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from emberpool.pool.index.limits import IndexLimits
 
@@ -41,30 +43,31 @@ UNGATED = frozenset({Script.REBUILD_LOCK, Script.REBUILD_PURGE, Script.REBUILD_P
 """Scripts that run without a generation, since they make one."""
 
 PRELUDE = "_prelude"
-"""The file that is put before every script."""
+"""The file that what is put before a script begins with."""
 
-_SERVING = ("_clock", "_lease")
-_SHARED: Mapping[Script, tuple[str, ...]] = {
-    **dict.fromkeys((Script.CLAIM, Script.FIRST_CONTACT_FAILED), (*_SERVING, "_ladder")),
-    **dict.fromkeys((Script.POD_READY, Script.FINISH_RECYCLE), (*_SERVING, "_places", "_settle")),
-    **dict.fromkeys((Script.SET_TARGETS, Script.RESERVE_WARM), (*_SERVING, "_places")),
-    **dict.fromkeys((Script.RELEASE, Script.POD_FAILED, Script.POD_GONE, Script.EXPIRE), _SERVING),
-    **dict.fromkeys((Script.END_CALL, Script.ADOPT), ("_clock",)),
-    **dict.fromkeys((Script.PODS, Script.POD, Script.LEASE, Script.QUIET_LEASES), ("_rows",)),
-    **dict.fromkeys((Script.COUNTS, Script.RETIRE_IDLE), ("_places",)),
-    **dict.fromkeys((Script.DETACH, Script.BEGIN_RECYCLE, Script.DRAIN, *UNGATED), ()),
-}
-"""What comes between the prelude and a script, in order: only what nearly every run of it uses."""
+SHARED = ("_clock", "_lease", "_places", "_ladder", "_settle", "_rows", "_line", "_gangs", "_serve")
+"""What scripts have in common, each file after those that it needs: but what is in `rare` may be needed before."""
 
-_RARE = ("_places", "_ladder", "_line", "_gangs", "_serve")
-"""What a run of a script that serves may need too, in order: see `rare` in the prelude."""
+_COMMENT_OR_STRING = re.compile(r"--[^\n]*|'[^'\n]*'|\[\[.*?\]\]", re.DOTALL)
+_WORD = re.compile(r"(?:\brare\.)?\b[A-Za-z_]\w*")
+_NAMED = re.compile(r"^(?:local (?:function )?|function )((?:rare\.)?\w+(?:, \w+)*)", re.MULTILINE)
+_LIMIT = re.compile(r"\blimits\.([a-z_]+)")
 
 
-def shared_files(script: Script) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files between the prelude and a script: those that are made anew in each run, and those made when needed."""
-    shared = _SHARED[script]
-    serves = shared[: len(_SERVING)] == _SERVING
-    return shared, tuple(name for name in _RARE if name not in shared) if serves else ()
+class Block(NamedTuple):
+    """A few lines of a shared file, from one blank line to the next."""
+
+    text: str
+    names: frozenset[str]
+    """What it defines; nothing: it is always there."""
+    words: frozenset[str]
+    """What it may use."""
+    in_prelude: bool
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether it is made only when it is first called."""
+        return any(name.startswith("rare.") for name in self.names)
 
 
 @cache
@@ -72,15 +75,61 @@ def _file(name: str) -> str:
     return files("emberpool.pool.index").joinpath("scripts", f"{name}.lua").read_text("utf-8")
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(_COMMENT_OR_STRING.sub("", text)))
+
+
+@cache
+def blocks(name: str) -> tuple[Block, ...]:
+    """The blocks of a shared file, without those that are comments only."""
+    found: list[Block] = []
+    for text in _file(name).strip().split("\n\n"):
+        words = _words(text)
+        if words:
+            names = frozenset(name for group in _NAMED.findall(text) for name in group.split(", "))
+            found.append(Block(text, names, words, name == PRELUDE))
+    return tuple(found)
+
+
+def _used(those: Sequence[Block], words: frozenset[str]) -> list[Block]:
+    """The blocks that define one of these words, or what such a block uses, in their order."""
+    chosen: set[Block] = set()
+    while more := {block for block in those if block not in chosen and block.names & words}:
+        chosen |= more
+        words = words.union(*(block.words for block in more))
+    return [block for block in those if block in chosen]
+
+
+def _body(script: Script) -> tuple[list[Block], list[Block]]:
+    """What to make in each run of a script, and what to make when it is first called: nothing that it cannot use."""
+    every = [block for name in (PRELUDE, *SHARED) for block in blocks(name)]
+    always = [block for block in every if not block.names]
+    words = _words(_file(script.value)).union({"write_records"}, *(block.words for block in always))
+    common = _used([block for block in every if not block.is_rare], words)
+    words = words.union(*(block.words for block in common))
+    late = _used(
+        [block for block in every if block not in common], frozenset(w for w in words if w.startswith("rare."))
+    )
+    if late:
+        common = _used([block for block in every if not block.is_rare], words | {"made_late"})
+    return [block for block in every if block in common or block in always], [b for b in late if b not in common]
+
+
+def _join(those: Iterable[Block]) -> str:
+    return "".join(f"{block.text}\n" for block in those)
+
+
 def script_text(script: Script, limits: IndexLimits) -> str:
-    """The whole text of a script.
+    """The whole text of a script: it holds only what it uses, since all of it is made anew whenever it runs.
 
     All but the prelude is the body of a function of its own. There Lua 5.1 finds what the prelude defines at once; in
     one chunk each function searches all that were made before it, which took a quarter of every script's time.
     """
     gated = "false" if script in UNGATED else "true"
-    head = f"local limits, gated = {limits.as_lua()}, {gated}\n"
-    shared, rare = ("".join(map(_file, names)) for names in shared_files(script))
-    late = f"made_late(function()\n{rare}end)\n" if rare else ""
-    body = f"{shared}{late}{_file(script.value)}"
-    return f"{head}{_file(PRELUDE)}local reply = (function()\n{body}end)()\nwrite_records()\nreturn reply\n"
+    common, rare = _body(script)
+    late = f"made_late(function()\n{_join(rare)}end)\n" if rare else ""
+    body = f"{_join(block for block in common if not block.in_prelude)}{late}{_file(script.value)}"
+    prelude = _join(block for block in common if block.in_prelude)
+    text = f"local gated = {gated}\n{prelude}local reply = (function()\n{body}end)()\nwrite_records()\nreturn reply\n"
+    numbers: dict[str, int] = limits.model_dump()
+    return _LIMIT.sub(lambda found: str(numbers[found[1]]), text)

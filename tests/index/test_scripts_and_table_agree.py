@@ -10,7 +10,7 @@ from fixtures.pods import claimed, released, warm
 from emberpool.pool.index.keys import PERMANENT, key_base
 from emberpool.pool.index.limits import IndexLimits
 from emberpool.pool.index.redis_index import RedisIndex
-from emberpool.pool.index.scripts import PRELUDE, UNGATED, Script, script_text, shared_files
+from emberpool.pool.index.scripts import PRELUDE, SHARED, UNGATED, Script, script_text
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.state import TRANSITIONS, PodState
 
@@ -20,8 +20,7 @@ SCRIPTS = {entry.name.removesuffix(".lua") for entry in PACKAGE.joinpath("script
 
 def test_every_file_has_its_member() -> None:
     """No script without a wrapper's name, no name without a script."""
-    shared = {name for script in Script for names in shared_files(script) for name in names}
-    assert {script.value for script in Script} | shared | {PRELUDE} == SCRIPTS
+    assert {script.value for script in Script} | {*SHARED, PRELUDE} == SCRIPTS
 
 
 @pytest.mark.parametrize("script", Script)

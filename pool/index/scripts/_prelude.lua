@@ -2,47 +2,25 @@
 --
 -- KEYS[1]: the pool's generation key, `emberpool:{deployment/pool}:generation`. Every other key shares its hash tag, so
 -- that all of a pool lies on one node of a cluster; their names and lifetimes are listed in pool/index/keys.py.
--- The loader puts one line before this file: `local limits = {...}; local gated = true|false`.
+-- The loader puts `local gated = true|false` before this file, and writes numbers for `limits.NAME`.
 -- While there is no generation, or it was built in another history than this server's, a gated script answers
 -- {'rebuilding'} and does nothing else.
 -- Time is the server's, in milliseconds. Records are read once per script and shared, so no two copies of one disagree;
 -- they are written once, when the script is over.
 --
--- All of this is made anew whenever a script runs, and on an index that is busy it is most of the work. Therefore what
--- few runs need is made late (see below), tables are written out whole, and numbers become text as rarely as can be.
+-- What a script holds is made anew whenever it runs, and on an index that is busy that is most of the work. Therefore the
+-- loader leaves out what a script does not use: it goes by blocks of lines, from one blank line to the next, and by the names
+-- that they define. What few runs need is made late (see below), tables are written out whole, and numbers become text as rarely as can be.
 
 local call = redis.call
-
-local function info(section)
-  local told = redis.pcall('INFO', section)
-  return type(told) == 'string' and told or ''
-end
 
 -- What tells one history of writes from another: the replication id changes when a replica takes over and when a server
 -- starts again. Empty where INFO is not permitted.
 local function history()
-  local id = string.match(info('replication'), 'master_replid:(%x+)')
-  local run = string.match(info('server'), 'run_id:(%x+)')
+  local told, run = redis.pcall('INFO', 'replication'), redis.pcall('INFO', 'server')
+  local id = type(told) == 'string' and string.match(told, 'master_replid:(%x+)')
+  run = type(run) == 'string' and string.match(run, 'run_id:(%x+)')
   return id and run and ' ' .. id .. ' ' .. run or ''
-end
-
--- Whether all that was written to the index since it was built is still there. A replica that took over may have lagged,
--- and a server that started again may have lost the last seconds: what they hold is no index any more.
-local function unbroken(built, told)
-  local now_id = string.match(told, 'master_replid:(%x+)')
-  if not now_id or string.find(built, now_id, 1, true) then
-    return true
-  end
-  local run = string.match(built, ' %x+ (%x+)$')
-  if not run then
-    return true
-  end
-  -- The same process with a new id and no older one has never been a replica: its first replica came, or its last one left.
-  if string.match(told, 'master_replid2:0+\r') and string.match(info('server'), 'run_id:(%x+)') == run then
-    call('SET', KEYS[1], string.match(built, '^%S+') .. history())
-    return true
-  end
-  return false
 end
 
 if gated then
@@ -50,14 +28,34 @@ if gated then
   if not built then
     return {'rebuilding'}
   end
-  local told = info('replication')
+  local told = redis.pcall('INFO', 'replication')
+  told = type(told) == 'string' and told or ''
   if not string.find(told, 'role:master', 1, true) and string.find(told, 'role:slave', 1, true) then
     -- Also for scripts that only read: what a replica knows may be old.
     return redis.error_reply('READONLY emberpool asks masters only')
   end
   -- By their places first: both ids at the end are of forty digits, and a pattern takes five times as long.
   local same = string.find(told, 'master_replid:' .. string.sub(built, -81, -42) .. '\r', 1, true)
-  if not same and not unbroken(built, told) then
+  -- Whether all that was written to the index since it was built is still there. A replica that took over may have lagged,
+  -- and a server that started again may have lost the last seconds: what they hold is no index any more.
+  local function unbroken()
+    local now_id = string.match(told, 'master_replid:(%x+)')
+    if not now_id or string.find(built, now_id, 1, true) then
+      return true
+    end
+    local run = string.match(built, ' %x+ (%x+)$')
+    if not run then
+      return true
+    end
+    -- The same process with a new id and no older one has never been a replica: its first replica came, or its last one left.
+    local server = string.match(told, 'master_replid2:0+\r') and redis.pcall('INFO', 'server')
+    if type(server) == 'string' and string.match(server, 'run_id:(%x+)') == run then
+      call('SET', KEYS[1], string.match(built, '^%S+') .. ' ' .. now_id .. ' ' .. run)
+      return true
+    end
+    return false
+  end
+  if not same and not unbroken() then
     call('UNLINK', KEYS[1])
     return {'rebuilding'}
   end
@@ -104,17 +102,18 @@ local function text(value)
   return type(value) == 'number' and string.format('%d', value) or value
 end
 
--- What the fields of a record are that it lacks; also which are numbers.
+-- What the fields of a record are that it lacks; also which are numbers. None lacks its state, and 32 fields fit into a
+-- table that 33 would double.
 local function no_pod()
   return {
-    state = '', uid = '', boot = '', endpoint = '', image = '', fingerprint = '', tag = '', epoch = 0, lease = '',
+    uid = '', boot = '', endpoint = '', image = '', fingerprint = '', tag = '', epoch = 0, lease = '',
     reserved = '', maker = '', orphan = '', uses = 0, since = 0, keep_until = 0, reason = '', attestation = '',
   }
 end
 
 local function no_lease()
   return {
-    state = '', queued = '', pod = '', epoch = 0, tag = '', caller = '', image = '', fingerprint = '', hold_ms = 0,
+    queued = '', pod = '', epoch = 0, tag = '', caller = '', image = '', fingerprint = '', hold_ms = 0,
     priority = 0, rank = 0, arrival = 0, deadline = 0, holder = '', detached = '', source = '', answers = 0, expires = 0,
     reserved_at = 0, reason = '', tries = 0, spent = '', waker = '', new_pod = '', limit_ms = 0, running = 0,
     busy_until = 0, touched = 0, gap = 0, closed_epoch = 0, moved_epoch = 0, gang = '', gathering = '',
@@ -137,7 +136,10 @@ local function read_record(kind, name)
     local field, value = flat[i], flat[i + 1]
     stored[field] = stored[field] == 0 and tonumber(value) or value
   end
-  return record_above(stored, {})
+  -- With room for what a change writes: a table that grows is made anew each time that it doubles.
+  return record_above(stored, {
+    state = nil, since = nil, epoch = nil, lease = nil, pod = nil, reserved = nil, maker = nil, orphan = nil, tag = nil,
+  })
 end
 
 local known = {pod = {}, lease = {}}
