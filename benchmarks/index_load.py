@@ -1,4 +1,4 @@
-"""Claims at a given rate, and how soon who waits is woken."""
+"""Claims at a given rate, many at once, and how soon who waits is woken."""
 
 import asyncio
 import time
@@ -19,12 +19,14 @@ NAME = "index_load"
 RATES = (500, 1_000, 2_000)
 PROCESSES = 2
 PODS = 1_000
+BURST, BURSTS = 300, 5
 SETTING = (
     "Real: Redis and the index's scripts; pods are records only. An open loop: each claim has its time, a release "
     f"follows its answer, and latency counts from the scheduled time, from {PROCESSES} processes. With recycle: begin "
     "and finish of the recycle follow each release, so that the index runs four scripts a claim. Redis's CPU is its "
-    "own account, as a share of one core and per script. A wake: from the call that frees the pod, to the blocked "
-    "worker's answer (redis-py, one process for both)."
+    "own account, as a share of one core and per script. Claims at once, on warm pods: as workers make them (redis-py, "
+    "16 connections each), from one process and from all, and on a bare connection each. A wake: from the call that "
+    "frees the pod, to the blocked worker's answer (redis-py, one process for both)."
 )
 
 
@@ -39,6 +41,10 @@ async def measure(redis_url: str, seconds: float) -> Measured:
                 row, some = await _offered(clients_of, redis, job)
                 rows.append((what, *row))
                 figures |= some
+        for act, processes in (("burst_worker", 1), ("burst_worker", PROCESSES), ("burst", PROCESSES)):
+            row, some = await _at_once(clients_of, redis, redis_url, act, processes)
+            rows.append(row)
+            figures |= some
         for way in ("finish_recycle", "pod_gone"):
             woken = await _wakes(redis, way, round(100 * seconds))
             for name, share in (("p50", 0.5), ("p99", 0.99)):
@@ -68,6 +74,21 @@ async def _offered(clients_of: Herd, redis: IndexRedis, job: Job) -> tuple[tuple
         f"redis_cpu_us_per_script_{key}": each_us,
     }
     return (f"{job.rate:.0f}", f"{answered:.0f}/s", ms(p50), ms(p99), f"{busy:.0%}", f"{each_us:.0f} µs"), figures
+
+
+async def _at_once(
+    clients_of: Herd, redis: IndexRedis, url: str, act: str, processes: int
+) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Many claims at the same moment, some times over."""
+    pool = f"{uuid.uuid4().hex[:8]}-{act}"
+    await fill(RedisIndex(redis, "bench", pool), BURST * BURSTS)
+    taken: list[float] = []
+    for turn in range(BURSTS):
+        taken += (await clients_of.run(Job(url, pool, act, turn * BURST, BURST, 1), processes)).claim_ms
+    p50, p99 = quantile(taken, 0.5), quantile(taken, 0.99)
+    who = f"{processes} {'worker' if act == 'burst_worker' else 'bare'}"
+    figures = {f"{act}_p50_ms_{processes}_processes": p50, f"{act}_p99_ms_{processes}_processes": p99}
+    return (f"{BURST} claims at once, {who}", "", f"{len(taken)}", ms(p50), ms(p99), "", ""), figures
 
 
 async def _cpu(redis: IndexRedis) -> tuple[float, float]:

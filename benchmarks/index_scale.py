@@ -1,33 +1,27 @@
-"""What the size of a pool and of its line costs the index, at 1, 16 and 256 clients; and 300 claims at once."""
+"""What the size of a pool and of its line costs the index, at 1, 16 and 256 clients."""
 
-import asyncio
-import time
 import uuid
 
 from figures import Measured, ms, quantile
-from load_jobs import LINE_TAG, Job, Timings, request, tag_of
-from load_processes import Herd, herd
+from load_jobs import LINE_TAG, Job, Timings, request
+from load_processes import herd
 from record_pools import account, build, fill
 
-from emberpool.pool.index.connection import IndexRedis, connect
-from emberpool.pool.index.contract import ClaimRequest
+from emberpool.pool.index.connection import connect
 from emberpool.pool.index.redis_index import RedisIndex
-from emberpool.pool.model.claim import Claimed, Wait
+from emberpool.pool.model.claim import Wait
 from emberpool.pool.model.ids import RequestId
 
 NAME = "index_scale"
-SMALL, LARGE, WAITERS, BURST = 1_000, 100_000, 10_000, 300
+SMALL, LARGE, WAITERS = 1_000, 100_000, 10_000
 CLIENTS = (1, 16, 256)
 PROCESSES = 2
-BURST_PROCESSES = 3
 ROUNDS = 5
 """The pools are measured by turns, so that what else the machine does falls on all of them."""
 SETTING = (
     "Real: Redis and the index's scripts; pods are records only. A closed loop per client, each with a bare connection "
     f"of its own, from {PROCESSES} processes (workers are many). A cycle: claim, release, begin and finish of the "
-    "recycle. With waiters: a claim enters the line, a lease is released, and its pod goes to the line's head. Bursts, "
-    f"on {SMALL:,} warm pods: through one worker's connections (redis-py, 16 of them), and a connection per claim from "
-    f"{BURST_PROCESSES} processes."
+    "recycle. With waiters: a claim enters the line, a lease is released, and its pod goes to the line's head."
 )
 
 
@@ -37,7 +31,7 @@ async def measure(redis_url: str, cycles: int) -> Measured:
     pools = {f"{size:,} pods": (f"{mark}-{size}", "cycle") for size in (SMALL, LARGE)}
     pools[f"{WAITERS:,} waiters"] = (f"{mark}-line", "line")
     shown: dict[tuple[str, int], Timings] = {}
-    async with await connect(redis_url) as redis, herd(max(PROCESSES, BURST_PROCESSES)) as clients_of:
+    async with await connect(redis_url) as redis, herd(PROCESSES) as clients_of:
         await fill(RedisIndex(redis, "bench", f"{mark}-{SMALL}"), SMALL)
         await fill(RedisIndex(redis, "bench", f"{mark}-{LARGE}"), LARGE)
         await _fill_line(RedisIndex(redis, "bench", f"{mark}-line"))
@@ -46,11 +40,7 @@ async def measure(redis_url: str, cycles: int) -> Measured:
                 for kind, (pool, act) in pools.items():
                     job = Job(redis_url, pool, act, 0, clients, max(1, cycles // clients // ROUNDS))
                     _add(shown.setdefault((kind, clients), Timings()), await clients_of.run(job, PROCESSES))
-        bursts = {
-            "one worker": await _burst(redis, f"{mark}-burst"),
-            f"{BURST_PROCESSES} processes": await _burst_of_many(clients_of, redis, redis_url, f"{mark}-bursts"),
-        }
-    return _measured(shown, bursts)
+    return _measured(shown)
 
 
 def _add(all_: Timings, some: Timings) -> None:
@@ -59,9 +49,9 @@ def _add(all_: Timings, some: Timings) -> None:
     all_.wall_s += some.wall_s
 
 
-def _measured(shown: dict[tuple[str, int], Timings], bursts: dict[str, list[float]]) -> Measured:
+def _measured(shown: dict[tuple[str, int], Timings]) -> Measured:
     rows: list[tuple[str, ...]] = []
-    figures: dict[str, float] = {"burst_claims": BURST}
+    figures: dict[str, float] = {}
     for (kind, clients), timings in shown.items():
         rate = len(timings.claim_ms) / timings.wall_s
         row, name = (
@@ -78,10 +68,6 @@ def _measured(shown: dict[tuple[str, int], Timings], bursts: dict[str, list[floa
     figures["claim_and_release_large_over_small"] = large / small
     blank = ("", "", "")
     rows.append((f"{LARGE // SMALL}x the pods, one client", "1", f"{large / small:.2f}x", "", *blank))
-    for who, values in bursts.items():
-        p50, p99 = ms(quantile(values, 0.5)), ms(quantile(values, 0.99))
-        rows.append((f"{BURST} claims at once, {who}", f"{BURST}", "", p50, p99, "", ""))
-        figures[f"burst_p99_ms_{who.replace(' ', '_')}"] = quantile(values, 0.99)
     header = ("pool", "clients", "cycles", "claim p50", "claim p99", "release p50", "release p99")
     return Measured(NAME, "index alone, by size", SETTING, header, tuple(rows), figures)
 
@@ -97,35 +83,3 @@ async def _fill_line(index: RedisIndex) -> None:
         reply = await index.claim(request(RequestId(f"waiter-{number}"), LINE_TAG, "bench/line"))
         if not isinstance(reply, Wait):
             raise RuntimeError(f"a waiter was answered {reply}")
-
-
-async def _burst(redis: IndexRedis, pool: str) -> list[float]:
-    """Milliseconds until each of many claims that come at once is answered; three times."""
-    index = RedisIndex(redis, "bench", pool)
-    await fill(index, SMALL)
-    taken: list[float] = []
-    for turn in range(3):
-        questions = [
-            request(RequestId(f"burst-{turn}-{number}"), tag_of(number), f"bench/{number % 20}")
-            for number in range(BURST)
-        ]
-        began = time.perf_counter()
-
-        async def claim(question: ClaimRequest, began: float = began) -> float:
-            reply = await index.claim(question)
-            if not isinstance(reply, Claimed):
-                raise RuntimeError(f"claimed {reply}")
-            return (time.perf_counter() - began) * 1000
-
-        taken += await asyncio.gather(*(claim(question) for question in questions))
-    return taken
-
-
-async def _burst_of_many(clients_of: Herd, redis: IndexRedis, url: str, pool: str) -> list[float]:
-    """The same from several processes, a connection per claim."""
-    await fill(RedisIndex(redis, "bench", pool), SMALL)
-    taken: list[float] = []
-    for turn in range(3):
-        timings = await clients_of.run(Job(url, pool, "burst", turn * BURST, BURST, 1), BURST_PROCESSES)
-        taken += timings.claim_ms
-    return taken

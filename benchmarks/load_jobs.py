@@ -19,6 +19,7 @@ from lean_caller import LeanIndex, open_connection  # noqa: E402
 
 from emberpool.pool.index.connection import connect  # noqa: E402
 from emberpool.pool.index.contract import ClaimRequest, HandedTo, RecycleStarted, Released  # noqa: E402
+from emberpool.pool.index.redis_index import RedisIndex  # noqa: E402
 from emberpool.pool.model.claim import Claimed, Holder, Wait  # noqa: E402
 from emberpool.pool.model.ids import PodName, RequestId, Tag  # noqa: E402
 from emberpool.pool.model.recycle import Attestation, RecycleTier  # noqa: E402
@@ -38,7 +39,7 @@ class Job:
     act: str
     """`cycle`: claim, release, recycle. `line`: enter the line, release what is held, serve the line. `offer`: claim
     and release at a given rate, whether or not the last ones were answered; `offer_all`: and recycle. `burst`: one
-    claim of each client, all at once."""
+    claim of each client, all at once; `burst_worker`: the same through the connections that a worker has."""
     first: int
     """The number of the first client; each further one has a number higher by `step`, so that all processes differ."""
     clients: int
@@ -140,6 +141,19 @@ async def _burst(index: LeanIndex, number: int, job: Job, timings: Timings) -> N
         raise RuntimeError(f"claimed {claimed}")
 
 
+async def _burst_worker(index: RedisIndex, job: Job, timings: Timings) -> None:
+    """One claim of each client, all at once, over redis-py and its pool of connections."""
+
+    async def one(number: int, began: float) -> None:
+        claimed = await index.claim(request(RequestId(f"burst-{number}"), tag_of(number), f"bench/{number % 20}"))
+        timings.claim_ms.append((time.perf_counter() - began) * 1000)
+        if not isinstance(claimed, Claimed):
+            raise RuntimeError(f"claimed {claimed}")
+
+    began = time.perf_counter()
+    await asyncio.gather(*(one(job.first + place * job.step, began) for place in range(job.clients)))
+
+
 async def _offer(indexes: list[LeanIndex], job: Job, timings: Timings) -> None:
     """Open loop: each claim has its time, and its latency counts from then, also while it waits for a connection."""
     free: asyncio.Queue[tuple[int, LeanIndex]] = asyncio.Queue()
@@ -178,6 +192,10 @@ _CLOSED: dict[str, Callable[[LeanIndex, int, Job, Timings], Awaitable[None]]] = 
 async def run(job: Job) -> Timings:
     """Connect, do it, hang up; only the doing is timed."""
     timings = Timings()
+    if job.act == "burst_worker":
+        async with await connect(job.url) as redis:
+            await _burst_worker(RedisIndex(redis, "bench", job.pool), job, timings)
+        return timings
     count = OPEN_CONNECTIONS if job.act.startswith("offer") else job.clients
     async with await connect(job.url) as redis:
         indexes = [LeanIndex(redis, job.pool, await open_connection(job.url)) for _ in range(count)]

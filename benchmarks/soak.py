@@ -12,6 +12,7 @@ import asyncio
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import time
 import uuid
@@ -141,7 +142,15 @@ async def _soak(number: int, steps: int, seed: int, tell: Callable[[Told], None]
     tell((number, done, ""))
 
 
+def _end(signum: int, _: object) -> None:
+    """Leave by way of everything that wants to be closed."""
+    raise SystemExit(128 + signum)
+
+
 def _process(number: int, steps: int, seed: int, told: "Queue[Told]") -> None:
+    # Ctrl-C reaches every process of a terminal; the first one says when the others end, and their servers with them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
     asyncio.run(_soak(number, steps, seed, told.put))
 
 
@@ -214,7 +223,11 @@ def main() -> int:
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
-    return soak(given.steps, seed, given.count, max(1, min(given.processes, given.steps)))
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        return soak(given.steps, seed, given.count, max(1, min(given.processes, given.steps)))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ cluster, and two deployments on one Redis never meet. Scripts make the names (sc
 | rebuild_lock | the one rebuilder | its TTL |
 | targets | version, ceiling, min_warm | for ever |
 | names | every pod | for ever |
-| pod:NAME | a pod's record | until it is gone |
+| pod:NAME | a pod's record: fields that have never been anything but "" or 0 are not stored | until it is gone |
 | pods:STATE | pods in a state, by since when | for ever |
 | fresh, fresh:IMAGE | idle pods never used, by since when | for ever |
 | exact:TAG:FINGERPRINT:IMAGE, same:TAG:IMAGE, tag:TAG | idle used pods, by since when | while not empty |
 | keep | idle used pods, by keep-alive deadline | for ever |
 | open:IMAGE, standby:IMAGE | starting and standby pods that nobody reserved | while not empty |
 | soon:TAG:IMAGE | dirty and recycling pods that nobody reserved | while not empty |
-| lease:ID | a request's record | until it ends, then an hour |
+| lease:ID | a request's record, in the same way | until it ends, then an hour |
 | expiry | leases, by when they expire | for ever |
 | quiet | leases and waits, by when they were last touched or asked about | for ever |
 | deadlines | waits, by deadline | for ever |
@@ -29,7 +29,7 @@ cluster, and two deployments on one Redis never meet. Scripts make the names (sc
 | gangs | gangs that gather, by when they began | for ever |
 | line:gang:GANG | a gang's requests in line, by rank | while not empty |
 | wake:WAKER | requests of one worker to look at again | a minute |
-| chores | one entry that changes whenever a pod needs tending or targets changed | for ever |
+| chores | an entry for each time that a pod needs tending or targets changed, the last hundred or two | for ever |
 | expired_at, expiry_paused | when `expire` last ran; the pause after an outage | an hour; a minute |
 """
 

@@ -12,7 +12,7 @@ def milliseconds(seconds: float) -> int:
 
 
 class IndexLimits(Frozen):
-    """Put before every script as constants, so that all workers of a pool must agree on them."""
+    """Written into every script as constants, so that all workers of a pool must agree on them."""
 
     hand_over_ms: int = 1_000
     """A claim reserves a pod of its tag that has been dirty or recycling for less than this, and waits that long."""
@@ -42,8 +42,3 @@ class IndexLimits(Frozen):
     """For how long each page of a rebuild holds the rebuilder's lock."""
     pause_ms: int = 60_000
     """How long nothing expires after such an outage: holders get time to say that they live."""
-
-    def as_lua(self) -> str:
-        """The numbers as a Lua table."""
-        numbers: dict[str, int] = self.model_dump()
-        return "{" + ", ".join(f"{name} = {value}" for name, value in numbers.items()) + "}"

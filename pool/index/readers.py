@@ -49,8 +49,9 @@ class BlockingReads:
             block = min(until - time.monotonic(), BLOCK_S)
             seen = self._seen.get(reader, "0-0")
             async with trouble_named():
+                # All that came since, a hundred or two at most: only the last one's name counts.
                 reply = await self._redis.blocking.xread(
-                    {chores: seen}, count=1, block=max(1, round(block * 1000)) if block > 0 else None
+                    {chores: seen}, block=max(1, round(block * 1000)) if block > 0 else None
                 )
             if reply:
                 entries = cast("Sequence[tuple[str, Sequence[tuple[str, object]]]]", reply)[0][1]

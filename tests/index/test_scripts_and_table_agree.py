@@ -1,8 +1,8 @@
 """Scripts, their wrappers, the state table and the list of keys say the same."""
 
-import json
 import re
 from importlib.resources import files
+from itertools import permutations
 
 import pytest
 from fixtures.pods import claimed, released, warm
@@ -10,7 +10,7 @@ from fixtures.pods import claimed, released, warm
 from emberpool.pool.index.keys import PERMANENT, key_base
 from emberpool.pool.index.limits import IndexLimits
 from emberpool.pool.index.redis_index import RedisIndex
-from emberpool.pool.index.scripts import PRELUDE, UNGATED, Script, script_text, shared_files
+from emberpool.pool.index.scripts import PRELUDE, SHARED, UNGATED, Script, script_text
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.state import TRANSITIONS, PodState
 
@@ -20,8 +20,7 @@ SCRIPTS = {entry.name.removesuffix(".lua") for entry in PACKAGE.joinpath("script
 
 def test_every_file_has_its_member() -> None:
     """No script without a wrapper's name, no name without a script."""
-    shared = {name for script in Script for name in shared_files(script)}
-    assert {script.value for script in Script} | shared | {PRELUDE} == SCRIPTS
+    assert {script.value for script in Script} | {*SHARED, PRELUDE} == SCRIPTS
 
 
 @pytest.mark.parametrize("script", Script)
@@ -44,11 +43,15 @@ def test_every_script_says_what_it_takes_and_answers(script: Script) -> None:
 async def test_the_table_of_moves_is_the_models(index: RedisIndex) -> None:
     """The moves that scripts allow are those of pool/model/state.py."""
     shared = script_text(Script.COUNTS, IndexLimits()).rsplit("-- Read the pool's aggregates", 1)[0]
-    reply = await index.redis.commands.eval(shared + "return cjson.encode(MOVES)\nend)()", 1, f"{index.base}generation")
-    table: dict[str, str] = json.loads(str(reply))
-    assert {PodState(state): {PodState(to) for to in moves.split()} for state, moves in table.items()} == {
-        state: set(moves) for state, moves in TRANSITIONS.items()
-    }
+    reply = await index.redis.commands.eval(shared + "return MOVES\nend)() return reply", 1, f"{index.base}generation")
+    moves = [tuple(map(PodState, move.split(">"))) for move in str(reply).split()]
+    assert sorted(moves) == sorted((state, to) for state, after in TRANSITIONS.items() for to in after)
+
+
+def test_no_state_is_found_within_another() -> None:
+    """A move is looked for as text, so no state's name may begin or end with another's."""
+    for one, other in permutations(PodState, 2):
+        assert not one.startswith(other) and not one.endswith(other), (one, other)
 
 
 def test_every_permanent_key_is_explained() -> None:

@@ -169,11 +169,11 @@ async def test_a_detached_reservation_ends_at_its_deadline(index: Turned, detach
     await ready(index, "p1", standby=True)
     if detached == "before":
         await index.set_targets(2, 0, 0)
-        assert isinstance(await index.claim(request("r1", image="other", wait_timeout_s=25)), Wait)
+        assert isinstance(await index.claim(request("r1", image="other", wait_timeout_s=25, hold_s=20)), Wait)
         assert await index.detach(RequestId("r1"))
         await index.set_targets(3, 2, 0)
     else:
-        assert (await index.claim(request("r1", wait_timeout_s=25))).kind == "promote"
+        assert (await index.claim(request("r1", wait_timeout_s=25, hold_s=20))).kind == "promote"
         assert await index.detach(RequestId("r1"))
     lease = await index.lease(RequestId("r1"))
     assert lease is not None and lease.state == "reserved"
@@ -183,6 +183,25 @@ async def test_a_detached_reservation_ends_at_its_deadline(index: Turned, detach
     assert await index.expire(10) == 1
     pod = await index.pod(PodName(lease.pod))
     assert pod is not None and pod.reserved_for == ""
+
+
+async def test_one_detached_past_its_deadline_has_its_hold_to_be_adopted(index: Turned) -> None:
+    """While its pod is made a request has no deadline; one that passed meanwhile does not end what is handed on."""
+    await index.expire(10)
+    asked = request("r1", wait_timeout_s=25, hold_s=20)
+    assert (await index.claim(asked)).kind == "provision"
+    index.turn(29_000)
+    assert await index.expire(10) == 0
+    index.turn(29_000)
+    assert await index.detach(RequestId("r1"))
+    assert await index.expire(10) == 0
+    index.turn(19_999)
+    assert await index.expire(10) == 0
+    assert (await index.claim(asked)).kind == "provision"
+    index.turn(1)
+    assert await index.expire(10) == 1
+    lease = await index.lease(RequestId("r1"))
+    assert lease is None
 
 
 async def test_an_adopted_reservation_has_no_deadline(index: Turned) -> None:

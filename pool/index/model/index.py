@@ -172,7 +172,7 @@ class ModelIndex:
         lease.detached = True
         self.memory.quiet.discard(request_id)
         if lease.state == "reserved":
-            self.memory.deadlines.add(request_id, lease.deadline)
+            self.memory.deadlines.add(request_id, max(lease.deadline, self.memory.now + lease.hold_ms))
         return True
 
     async def adopt(self, request_id: RequestId, holder: Holder) -> bool:

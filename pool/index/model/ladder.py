@@ -38,7 +38,8 @@ class Ladder:
             self._line.charge(lease.caller)
         self._line.leave(request_id)
         memory.deadlines.discard(request_id)
-        # Higher than on any pod that the request had before, so that a late word about that one is not taken for this.
+        # Higher than on any pod that the request had before, so that a late word about that one is not taken for this;
+        # and at least the time, so that this also holds for those that an index which was lost knew of.
         memory.change(
             name,
             PodState.LEASED,
@@ -47,7 +48,7 @@ class Ladder:
             maker="",
             orphan=False,
             tag=lease.tag,
-            epoch=max(pod.epoch, lease.epoch) + 1,
+            epoch=max(pod.epoch + 1, lease.epoch + 1, memory.now),
             uses=pod.uses + 1,
             reason="",
             fingerprint=lease.fingerprint or pod.fingerprint,

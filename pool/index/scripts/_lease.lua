@@ -1,16 +1,57 @@
--- A lease's clock: when it was last heard of, and when it ends.
+-- What begins a lease, and what ends one.
 
-local function touch(id, lease)
-  lease.touched, lease.gap = now, 0
-  if lease.detached ~= '1' then
-    call('ZADD', key('quiet'), text(now), id)
-  end
+-- Lower goes first: by priority, then by who came first.
+local function next_rank(priority)
+  return call('INCR', key('line', 'ranks')) - priority * 1099511627776
 end
 
--- Calls of one lease may overlap: it lives until the last of those that run has had its limit, and its hold after that.
--- What a gang has gathered is held until its deadline: nobody can call on it before.
-local function set_expiry(id, lease)
-  local gathering = lease.gathering == '1' and lease.deadline or 0
-  lease.expires = math.max(now, gathering, lease.running > 0 and lease.busy_until or 0) + lease.hold_ms
-  call('ZADD', key('expiry'), text(lease.expires), id)
+-- Asked before anything of the line is: mostly nobody waits.
+local function anyone_waits()
+  return call('EXISTS', key('line')) == 1
+end
+
+-- Ends a request for good; its record stays for late questions.
+local function end_lease(id, lease, state, reason)
+  if lease.queued == '1' then
+    rare.line_leave(id, lease)
+  end
+  if lease.state == 'leased' then
+    call('ZREM', key('expiry'), id)
+  else
+    call('ZREM', key('deadlines'), id)
+  end
+  if lease.detached ~= '1' then
+    call('ZREM', key('quiet'), id)
+  end
+  lease.state, lease.reason = state, reason
+  save('lease', id, lease)
+  kept_ms[key('lease', id)] = limits.tombstone_ms
+end
+
+-- The pod is the request's, from now until its hold is over: `set_expiry` is to follow, once the call is known.
+local function lease_pod(id, lease, name, pod, source)
+  if pod.tag ~= '' and pod.tag ~= lease.tag then
+    error('emberpool: pod ' .. name .. ' was used under another tag')
+  end
+  if lease.state ~= 'reserved' and anyone_waits() then
+    rare.charge(lease.caller)
+  end
+  if lease.queued == '1' then
+    rare.line_leave(id, lease)
+  end
+  call('ZREM', key('deadlines'), id)
+  -- Higher than on any pod that the request had before, so that a late word about that one is not taken for this; and at
+  -- least the time, so that this also holds for pods and leases that an index which was lost knew of.
+  change(name, pod, {
+    state = 'leased', lease = id, reserved = '', maker = '', orphan = '', tag = lease.tag,
+    epoch = math.max(pod.epoch + 1, lease.epoch + 1, now),
+    uses = pod.uses + 1, reason = '', fingerprint = lease.fingerprint ~= '' and lease.fingerprint or pod.fingerprint,
+  })
+  lease.state, lease.pod, lease.epoch, lease.source, lease.answers = 'leased', name, pod.epoch, source, 0
+  lease.running, lease.busy_until = 0, 0
+  set_expiry(id, lease)
+  save('lease', id, lease)
+  if lease.gathering == '1' then
+    rare.gang_whole(lease.gang)
+  end
 end

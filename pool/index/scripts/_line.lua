@@ -8,15 +8,14 @@
 -- come to the head; from then on, as long as it lacks pods, it stands in `gangs`, by when it began, and that is the head of
 -- the line whatever its caller is charged meanwhile: two gangs that each hold half of the pods cannot come about.
 
-local function gang_of(lease)
-  return lease.gang or ''
-end
-
 local function gathering_gang()
   return call('ZRANGE', key('gangs'), 0, 0)[1]
 end
 
-local function line_first()
+function rare.line_first()
+  if not anyone_waits() then
+    return nil
+  end
   local gang = gathering_gang()
   if gang then
     return call('ZRANGE', key('line', 'gang', gang), 0, 0)[1]
@@ -39,23 +38,23 @@ local function caller_time(caller)
 end
 
 -- The first member of the gang that gathers, if one does.
-local function gatherer()
-  return gathering_gang() and lease_of(line_first())
+function rare.gatherer()
+  return gathering_gang() and lease_of(rare.line_first())
 end
 
 -- Whether a caller may take its own pods past the others: it is at most `lead` grants ahead of who waits longest, or its
 -- gang is gathering.
-local function in_share(caller)
+function rare.in_share(caller)
   local first = line_time()
   if not first or caller_time(caller) - first <= limits.lead then
     return true
   end
-  local member = gatherer()
+  local member = rare.gatherer()
   return member and member.caller == caller
 end
 
 -- A grant costs its caller one step of virtual time, but only while somebody waits.
-local function charge(caller)
+function rare.charge(caller)
   local first = line_time()
   if not first then
     return
@@ -68,12 +67,7 @@ local function charge(caller)
   end
 end
 
--- Lower goes first: by priority, then by who came first.
-local function next_rank(priority)
-  return call('INCR', key('line', 'ranks')) - priority * 1099511627776
-end
-
-local function line_enter(id, lease)
+function rare.line_enter(id, lease)
   if lease.rank == 0 then
     lease.rank = next_rank(lease.priority)
   end
@@ -84,7 +78,7 @@ local function line_enter(id, lease)
   call('ZADD', key('line', 'of', lease.caller), rank, id)
   call('ZADD', key('line', 'tag', lease.tag), rank, id)
   call('ZADD', key('line', 'image', lease.image), rank, id)
-  local gang = gang_of(lease)
+  local gang = lease.gang
   if gang ~= '' then
     call('ZADD', key('line', 'gang', gang), rank, id)
     local begun = call('HGET', key('gang', gang), 'begun')
@@ -98,17 +92,14 @@ local function line_enter(id, lease)
   save('lease', id, lease)
 end
 
--- Leaves the line; the record's state is the caller's business.
-local function line_leave(id, lease)
-  if lease.queued ~= '1' then
-    return
-  end
+-- Leaves the line, in which it stands; the record's state is the caller's business.
+function rare.line_leave(id, lease)
   lease.queued = ''
   local own = key('line', 'of', lease.caller)
   call('ZREM', own, id)
   call('ZREM', key('line', 'tag', lease.tag), id)
   call('ZREM', key('line', 'image', lease.image), id)
-  local gang = gang_of(lease)
+  local gang = lease.gang
   if gang ~= '' then
     call('ZREM', key('line', 'gang', gang), id)
     if call('EXISTS', key('line', 'gang', gang)) == 0 then
@@ -128,8 +119,8 @@ end
 
 -- Whether the line may serve this request now: one of a gang only while that gang is the head, and then it begins to
 -- gather. A gang that is larger than the ceiling never does.
-local function servable(lease)
-  local gang = gang_of(lease)
+function rare.servable(lease)
+  local gang = lease.gang
   local size = gang ~= '' and call('HGET', key('gang', gang), 'size')
   if not size then
     return true
@@ -138,8 +129,8 @@ local function servable(lease)
   if gathers then
     return gathers == gang
   end
-  local head = line_first()
-  if not head or gang_of(lease_of(head)) ~= gang or number(size) > targets().ceiling then
+  local head = rare.line_first()
+  if not head or lease_of(head).gang ~= gang or number(size) > targets().ceiling then
     return false
   end
   local begun = text(call('INCR', key('line', 'ranks')))
@@ -152,7 +143,7 @@ end
 local function first_servable(ids, image)
   for _, id in ipairs(ids) do
     local lease = lease_of(id)
-    if (not image or lease.image == image) and servable(lease) then
+    if (not image or lease.image == image) and rare.servable(lease) then
       return id
     end
   end
@@ -160,12 +151,12 @@ end
 
 -- The waiter that a pod of this image, never used, should go to: in the line's order as far as `look` callers, after
 -- that the one that came first.
-local function line_first_of_image(image)
+function rare.line_first_of_image(image)
   local of_image = key('line', 'image', image)
   if call('ZCARD', of_image) == 0 then
     return nil
   end
-  local heads = {line_first()}
+  local heads = {rare.line_first()}
   for _, caller in ipairs(call('ZRANGE', key('line'), 0, limits.look - 1)) do
     heads[#heads + 1] = call('ZRANGE', key('line', 'of', caller), 0, 0)[1]
   end
@@ -173,9 +164,9 @@ local function line_first_of_image(image)
 end
 
 -- The waiter of a tag, within its caller's share, that asks for this image; and, if there is none, one of another image.
-local function line_first_of_tag(tag, image)
+function rare.line_first_of_tag(tag, image)
   local ids = call('ZRANGE', key('line', 'tag', tag), 0, limits.look - 1)
-  if not ids[1] or not in_share(lease_of(ids[1]).caller) then
+  if not ids[1] or not rare.in_share(lease_of(ids[1]).caller) then
     return nil, nil
   end
   local same = first_servable(ids, image)

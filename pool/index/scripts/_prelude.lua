@@ -2,43 +2,25 @@
 --
 -- KEYS[1]: the pool's generation key, `emberpool:{deployment/pool}:generation`. Every other key shares its hash tag, so
 -- that all of a pool lies on one node of a cluster; their names and lifetimes are listed in pool/index/keys.py.
--- The loader puts one line before this file: `local limits = {...}; local gated = true|false`.
+-- The loader puts `local gated = true|false` before this file, and writes numbers for `limits.NAME`.
 -- While there is no generation, or it was built in another history than this server's, a gated script answers
 -- {'rebuilding'} and does nothing else.
--- Time is the server's, in milliseconds. Records are read once per script and shared, so no two copies of one disagree.
+-- Time is the server's, in milliseconds. Records are read once per script and shared, so no two copies of one disagree;
+-- they are written once, when the script is over.
+--
+-- What a script holds is made anew whenever it runs, and on an index that is busy that is most of the work. Therefore the
+-- loader leaves out what a script does not use: it goes by blocks of lines, from one blank line to the next, and by the names
+-- that they define. What few runs need is made late (see below), tables are written out whole, and numbers become text as rarely as can be.
 
 local call = redis.call
-
-local function info(section)
-  local told = redis.pcall('INFO', section)
-  return type(told) == 'string' and told or ''
-end
 
 -- What tells one history of writes from another: the replication id changes when a replica takes over and when a server
 -- starts again. Empty where INFO is not permitted.
 local function history()
-  local id = string.match(info('replication'), 'master_replid:(%x+)')
-  local run = string.match(info('server'), 'run_id:(%x+)')
+  local told, run = redis.pcall('INFO', 'replication'), redis.pcall('INFO', 'server')
+  local id = type(told) == 'string' and string.match(told, 'master_replid:(%x+)')
+  run = type(run) == 'string' and string.match(run, 'run_id:(%x+)')
   return id and run and ' ' .. id .. ' ' .. run or ''
-end
-
--- Whether all that was written to the index since it was built is still there. A replica that took over may have lagged,
--- and a server that started again may have lost the last seconds: what they hold is no index any more.
-local function unbroken(built, told)
-  local now_id = string.match(told, 'master_replid:(%x+)')
-  if not now_id or string.find(built, now_id, 1, true) then
-    return true
-  end
-  local run = string.match(built, ' %x+ (%x+)$')
-  if not run then
-    return true
-  end
-  -- The same process with a new id and no older one has never been a replica: its first replica came, or its last one left.
-  if string.match(told, 'master_replid2:0+\r') and string.match(info('server'), 'run_id:(%x+)') == run then
-    call('SET', KEYS[1], string.match(built, '^%S+') .. history())
-    return true
-  end
-  return false
 end
 
 if gated then
@@ -46,12 +28,34 @@ if gated then
   if not built then
     return {'rebuilding'}
   end
-  local told = info('replication')
-  if string.find(told, 'role:slave', 1, true) then
+  local told = redis.pcall('INFO', 'replication')
+  told = type(told) == 'string' and told or ''
+  if not string.find(told, 'role:master', 1, true) and string.find(told, 'role:slave', 1, true) then
     -- Also for scripts that only read: what a replica knows may be old.
     return redis.error_reply('READONLY emberpool asks masters only')
   end
-  if not unbroken(built, told) then
+  -- By their places first: both ids at the end are of forty digits, and a pattern takes five times as long.
+  local same = string.find(told, 'master_replid:' .. string.sub(built, -81, -42) .. '\r', 1, true)
+  -- Whether all that was written to the index since it was built is still there. A replica that took over may have lagged,
+  -- and a server that started again may have lost the last seconds: what they hold is no index any more.
+  local function unbroken()
+    local now_id = string.match(told, 'master_replid:(%x+)')
+    if not now_id or string.find(built, now_id, 1, true) then
+      return true
+    end
+    local run = string.match(built, ' %x+ (%x+)$')
+    if not run then
+      return true
+    end
+    -- The same process with a new id and no older one has never been a replica: its first replica came, or its last one left.
+    local server = string.match(told, 'master_replid2:0+\r') and redis.pcall('INFO', 'server')
+    if type(server) == 'string' and string.match(server, 'run_id:(%x+)') == run then
+      call('SET', KEYS[1], string.match(built, '^%S+') .. ' ' .. now_id .. ' ' .. run)
+      return true
+    end
+    return false
+  end
+  if not same and not unbroken() then
     call('UNLINK', KEYS[1])
     return {'rebuilding'}
   end
@@ -60,6 +64,19 @@ end
 local base = string.sub(KEYS[1], 1, -#'generation' - 1)
 local clock = call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
+local now_text = string.format('%d', now)
+
+-- What few runs need: a table whose functions are made when the first of them is called, all at once. The loader puts
+-- them into the function that it gives to `made_late`.
+local rare = {}
+
+local function made_late(make)
+  setmetatable(rare, {__index = function(_, name)
+    setmetatable(rare, nil)
+    make()
+    return rare[name]
+  end})
+end
 
 -- Written out, since it runs twenty times in a script: a list that is joined costs twice as much.
 local function key(one, two, three, four)
@@ -77,78 +94,67 @@ local function number(value)
   return tonumber(value) or 0
 end
 
--- Whole numbers with every digit: Lua's own tostring keeps only fourteen.
+-- Whole numbers with every digit: Lua's own tostring keeps only fourteen, and takes twice as long.
 local function text(value)
-  if type(value) == 'number' then
-    return string.format('%.0f', value)
+  if value == now then
+    return now_text
   end
-  return tostring(value)
+  return type(value) == 'number' and string.format('%d', value) or value
 end
 
--- A table written out, since it is made anew for every script that runs: anything that computes it costs each of them.
-local NUMERIC = {
-  epoch = 1, uses = 1, since = 1, keep_until = 1, hold_ms = 1, priority = 1, rank = 1, arrival = 1, deadline = 1,
-  limit_ms = 1, answers = 1, expires = 1, touched = 1, gap = 1, reserved_at = 1, closed_epoch = 1, moved_epoch = 1, tries = 1, running = 1,
-  busy_until = 1,
-}
+-- What the fields of a record are that it lacks; also which are numbers. None lacks its state, and 32 fields fit into a
+-- table that 33 would double.
+local function no_pod()
+  return {
+    uid = '', boot = '', endpoint = '', image = '', fingerprint = '', tag = '', epoch = 0, lease = '',
+    reserved = '', maker = '', orphan = '', uses = 0, since = 0, keep_until = 0, reason = '', attestation = '',
+  }
+end
 
--- What each record was when it was last read or written: fields and values by turns.
-local stored = {}
+local function no_lease()
+  return {
+    queued = '', pod = '', epoch = 0, tag = '', caller = '', image = '', fingerprint = '', hold_ms = 0,
+    priority = 0, rank = 0, arrival = 0, deadline = 0, holder = '', detached = '', source = '', answers = 0, expires = 0,
+    reserved_at = 0, reason = '', tries = 0, spent = '', waker = '', new_pod = '', limit_ms = 0, running = 0,
+    busy_until = 0, touched = 0, gap = 0, closed_epoch = 0, moved_epoch = 0, gang = '', gathering = '',
+  }
+end
 
-local function read_hash(name)
-  local flat = call('HGETALL', name)
-  if #flat == 0 then
+-- A record is what was written to it in this script, above what was stored and the defaults. So what is to be stored is
+-- what it holds itself, and a field that has never been anything but its default is not stored at all.
+local function record_above(stored, written)
+  return setmetatable(written, {__index = stored})
+end
+
+local function read_record(kind, name)
+  local flat = call('HGETALL', key(kind, name))
+  if not flat[1] then
     return false
   end
-  local record = {}
+  local stored = kind == 'pod' and no_pod() or no_lease()
   for i = 1, #flat, 2 do
     local field, value = flat[i], flat[i + 1]
-    record[field] = NUMERIC[field] and number(value) or value
+    stored[field] = stored[field] == 0 and tonumber(value) or value
   end
-  stored[record] = flat
-  return record
-end
-
-local function save_all(kind, name, record)
-  local flat, n = {}, 0
-  for field, value in pairs(record) do
-    flat[n + 1], flat[n + 2], n = field, text(value), n + 2
-  end
-  stored[record] = flat
-  call('HSET', key(kind, name), unpack(flat))
-end
-
--- Writes the fields that differ from what is stored. Records gain fields only where an older version wrote them.
-local function save(kind, name, record)
-  local flat, fields = stored[record], 0
-  for _ in pairs(record) do
-    fields = fields + 2
-  end
-  if not flat or #flat ~= fields then
-    return save_all(kind, name, record)
-  end
-  local edits, n = {}, 0
-  for i = 1, fields, 2 do
-    local field, was = flat[i], flat[i + 1]
-    local value = record[field]
-    if value ~= was and value ~= (NUMERIC[field] and number(was)) then
-      value = text(value)
-      edits[n + 1], edits[n + 2], n = field, value, n + 2
-      flat[i + 1] = value
-    end
-  end
-  if n > 0 then
-    call('HSET', key(kind, name), unpack(edits))
-  end
+  -- With room for what a change writes: a table that grows is made anew each time that it doubles.
+  return record_above(stored, {
+    state = nil, since = nil, epoch = nil, lease = nil, pod = nil, reserved = nil, maker = nil, orphan = nil, tag = nil,
+  })
 end
 
 local known = {pod = {}, lease = {}}
 
+-- Records to write when the script is over, by key; and for how long to keep them then.
+local unsaved, kept_ms = {}, {}
+
 local function record_of(kind, name)
-  if known[kind][name] == nil then
-    known[kind][name] = read_hash(key(kind, name))
+  local those = known[kind]
+  local record = those[name]
+  if record == nil then
+    record = read_record(kind, name)
+    those[name] = record
   end
-  return known[kind][name]
+  return record
 end
 
 local function pod_of(name)
@@ -159,66 +165,106 @@ local function lease_of(id)
   return record_of('lease', id)
 end
 
--- The table of pool/model/state.py, a test holds the two equal; words rather than tables, for the same reason.
-local MOVES = {
-  starting = ' idle standby leased draining gone ',
-  standby = ' promoting draining gone ',
-  promoting = ' leased idle draining gone ',
-  idle = ' leased swapping draining gone ',
-  swapping = ' leased idle draining gone ',
-  leased = ' dirty gone ',
-  dirty = ' recycling draining gone ',
-  recycling = ' idle leased dirty draining gone ',
-  draining = ' gone ',
-  gone = ' ',
-}
+local function save(kind, name, record)
+  unsaved[key(kind, name)] = record
+end
 
+-- A record that was not known, with the fields that are not their defaults.
+local function add(kind, name, fields)
+  local record = record_above(kind == 'pod' and no_pod() or no_lease(), fields)
+  known[kind][name] = record
+  save(kind, name, record)
+  return record
+end
+
+-- Runs after every script that gets past the gate.
+local function write_records()
+  local edits = {}
+  for name, record in pairs(unsaved) do
+    local stored, n = getmetatable(record).__index, 0
+    for field, value in pairs(record) do
+      if value ~= stored[field] then
+        edits[n + 1], edits[n + 2], n = field, text(value), n + 2
+      end
+    end
+    if n > 0 then
+      call('HSET', name, unpack(edits, 1, n))
+    end
+  end
+  for name, ms in pairs(kept_ms) do
+    call('PEXPIRE', name, ms)
+  end
+end
+
+-- The table of pool/model/state.py, a test holds the two equal; words rather than tables, for they cost nothing to make.
+local MOVES = [[
+starting>idle starting>standby starting>leased starting>draining starting>gone
+standby>promoting standby>draining standby>gone
+promoting>leased promoting>idle promoting>draining promoting>gone
+idle>leased idle>swapping idle>draining idle>gone
+swapping>leased swapping>idle swapping>draining swapping>gone
+leased>dirty leased>gone
+dirty>recycling dirty>draining dirty>gone
+recycling>idle recycling>leased recycling>dirty recycling>draining recycling>gone
+draining>gone
+]]
+
+-- No state's name begins or ends with another's.
 local function check_move(name, before, after)
-  if not string.find(MOVES[before], ' ' .. after .. ' ', 1, true) then
+  if not string.find(MOVES, before .. '>' .. after, 1, true) then
     error('emberpool: pod ' .. name .. ' may not go from ' .. before .. ' to ' .. after)
   end
 end
 
--- Every sorted set that a pod stands in, with its score: a function of the record alone, so nothing is left behind.
+-- Every sorted set that a pod stands in and its score there, by turns: a function of the record alone, so nothing is left
+-- behind.
 local function shelves(pod)
   local state, tag, image, since = pod.state, pod.tag, pod.image, pod.since
-  local sets = {[key('pods', state)] = since}
+  local all = key('pods', state)
   if state == 'idle' and tag == '' then
-    sets[key('fresh')] = since
-    sets[key('fresh', image)] = since
+    return {all, since, key('fresh'), since, key('fresh', image), since}
   elseif state == 'idle' then
-    sets[key('exact', tag, pod.fingerprint, image)] = since
-    sets[key('same', tag, image)] = since
-    sets[key('tag', tag)] = since
-    sets[key('keep')] = pod.keep_until
-  elseif pod.reserved ~= '' then
-    return sets
+    return {
+      all, since, key('exact', tag, pod.fingerprint, image), since, key('same', tag, image), since, key('tag', tag), since,
+      key('keep'), pod.keep_until,
+    }
+  elseif pod.reserved ~= '' or state == 'leased' then
+    return {all, since}
   elseif state == 'starting' then
-    sets[key('open', image)] = since
+    return {all, since, key('open', image), since}
   elseif state == 'standby' then
-    sets[key('standby', image)] = since
+    return {all, since, key('standby', image), since}
   elseif state == 'dirty' or state == 'recycling' then
-    sets[key('soon', tag, image)] = since
+    return {all, since, key('soon', tag, image), since}
   end
-  return sets
+  return {all, since}
+end
+
+local function score_on(sets, set)
+  for i = 1, #sets, 2 do
+    if sets[i] == set then
+      return sets[i + 1]
+    end
+  end
 end
 
 local function shelve(name, before, after)
-  for set in pairs(before) do
-    if not after[set] then
-      call('ZREM', set, name)
+  for i = 1, #before, 2 do
+    if not score_on(after, before[i]) then
+      call('ZREM', before[i], name)
     end
   end
-  for set, score in pairs(after) do
-    if score ~= before[set] then
-      call('ZADD', set, text(score), name)
+  for i = 1, #after, 2 do
+    if after[i + 1] ~= score_on(before, after[i]) then
+      call('ZADD', after[i], text(after[i + 1]), name)
     end
   end
 end
 
--- Wakes whoever tends the pool: one entry is enough, every reader remembers the last one it saw.
+-- Wakes whoever tends the pool: every reader remembers the last entry that it saw. A hundred or two are kept, since to
+-- keep exactly one would cost Redis four times as much.
 local function chore(what)
-  call('XADD', key('chores'), 'MAXLEN', '1', '*', 'what', what)
+  call('XADD', key('chores'), 'MAXLEN', '~', '1', '*', 'what', what)
 end
 
 -- The one way to change a pod.
@@ -239,55 +285,18 @@ local function change(name, pod, edits)
   end
 end
 
-local function add_pod(name, pod)
-  known.pod[name] = pod
+-- A pod that was not known, with the fields that are not their defaults.
+local function add_pod(name, fields)
+  fields.since = now
+  local pod = add('pod', name, fields)
   call('SADD', key('names'), name)
   shelve(name, {}, shelves(pod))
-  save('pod', name, pod)
-end
-
-local function new_pod(state, image)
-  return {
-    state = state, uid = '', boot = '', endpoint = '', image = image, fingerprint = '', tag = '', epoch = 0, lease = '',
-    reserved = '', maker = '', orphan = '', uses = 0, since = now, keep_until = 0, reason = '', attestation = '',
-  }
-end
-
-local function drop_pod(name, pod)
-  check_move(name, pod.state, 'gone')
-  shelve(name, shelves(pod), {})
-  call('SREM', key('names'), name)
-  call('DEL', key('pod', name))
-  known.pod[name] = false
+  return pod
 end
 
 -- After this no older epoch is accepted, whoever holds it.
 local function soil(name, pod, reason)
   change(name, pod, {state = 'dirty', epoch = pod.epoch + 1, lease = '', reserved = '', reason = reason})
-end
-
-local function targets()
-  local found = call('HMGET', key('targets'), 'version', 'ceiling', 'min_warm')
-  return {known = found[1] and true or false, version = number(found[1]), ceiling = number(found[2]), min_warm = number(found[3])}
-end
-
-local function held_places()
-  return call('SCARD', key('names'))
-end
-
-local function draining_places()
-  return call('ZCARD', key('pods', 'draining'))
-end
-
-local function place_free()
-  return held_places() < targets().ceiling
-end
-
--- Whether the pool would still be over its ceiling once everything that drains is gone. Before the first targets
--- nothing is known of the ceiling, and nothing is thrown away for it.
-local function over_ceiling()
-  local share = targets()
-  return share.known and held_places() - draining_places() > share.ceiling
 end
 
 local function wake(id, lease)

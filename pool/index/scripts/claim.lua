@@ -20,16 +20,15 @@ local function ended(lease)
   return {'lost', lease.reason}
 end
 
-local function new_lease(pod_name)
-  return {
-    state = 'waiting', queued = '', pod = '', epoch = 0, tag = tag, caller = ARGV[3], image = ARGV[4], fingerprint = ARGV[5],
-    hold_ms = number(ARGV[6]), priority = number(ARGV[8]), rank = next_rank(number(ARGV[8])), arrival = now,
-    deadline = now + number(ARGV[7]), holder = ARGV[9], detached = '', source = '', answers = 0, expires = 0,
-    reserved_at = 0, reason = '', tries = 0, spent = '', waker = ARGV[12], new_pod = pod_name,
-    limit_ms = number(ARGV[11]), running = 0, busy_until = 0, touched = now, gap = 0, closed_epoch = 0,
-    moved_epoch = 0,
+-- A request that was not known.
+local function new_lease(request, pod_name)
+  local priority = number(ARGV[8])
+  return add('lease', request, {
+    state = 'waiting', tag = tag, caller = ARGV[3], image = ARGV[4], fingerprint = ARGV[5], hold_ms = number(ARGV[6]),
+    priority = priority, rank = next_rank(priority), arrival = now, deadline = now + number(ARGV[7]), holder = ARGV[9],
+    waker = ARGV[12], new_pod = pod_name, limit_ms = number(ARGV[11]), touched = now,
     gang = ARGV[14], gathering = ARGV[14] ~= '' and '1' or '',
-  }
+  })
 end
 
 -- Stand in line together, all members or none; then the line is served. Members may be known already, if this index was
@@ -52,13 +51,12 @@ local function form_gang()
       record.gang = ARGV[14]
       save('lease', member, record)
     else
-      record = new_lease(member == id and ARGV[13] or ARGV[13] .. '-m' .. place)
-      known.lease[member] = record
-      line_enter(member, record)
+      record = new_lease(member, member == id and ARGV[13] or ARGV[13] .. '-m' .. place)
+      rare.line_enter(member, record)
       touch(member, record)
     end
   end
-  serve_line()
+  rare.serve_line()
 end
 
 if not lease then
@@ -71,7 +69,7 @@ if not lease then
       return refusal
     end
   else
-    known.lease[id] = new_lease(ARGV[13])
+    new_lease(id, ARGV[13])
   end
   lease = lease_of(id)
 elseif lease.state == 'closed' and lease.tag == '' then
@@ -118,8 +116,8 @@ end
 
 local function expired()
   if lease.gathering == '1' then
-    end_gang(lease.gang, 'expired', 'deadline')
-    serve_line()
+    rare.end_gang(lease.gang, 'expired', 'deadline')
+    rare.serve_line()
   else
     end_lease(id, lease, 'expired', 'deadline')
   end
@@ -138,7 +136,7 @@ local function reserved()
     return {'provision', lease.pod, pod.image}
   end
   if asked_before and now >= lease.deadline then
-    free_reservation(id, lease)
+    rare.free_reservation(id, lease)
     return expired()
   end
   return wait('')
@@ -159,10 +157,10 @@ if lease.state == 'reserved' then
     return reserved()
   end
   -- The reset takes too long: on to the next step of the ladder.
-  free_reservation(id, lease)
+  rare.free_reservation(id, lease)
   lease.state = 'waiting'
   if lease.gathering == '1' then
-    line_enter(id, lease)
+    rare.line_enter(id, lease)
   end
 end
 if asked_before and now >= lease.deadline then
@@ -175,6 +173,6 @@ if lease.state == 'expired' then
   return ended(lease)
 end
 if lease.queued ~= '1' then
-  line_enter(id, lease)
+  rare.line_enter(id, lease)
 end
-return wait(make_room(tag))
+return wait(rare.make_room(tag))

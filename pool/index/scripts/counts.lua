@@ -9,10 +9,8 @@ local reply = {
   'counts', text(call('ZCARD', key('fresh'))), text(call('ZCARD', key('arrivals'))), text(call('ZCARD', key('expiry'))),
   text(share.ceiling), text(share.min_warm), text(share.version), text(first[2] and now - tonumber(first[2]) or 0),
 }
-for state in pairs(MOVES) do
-  if state ~= 'gone' then
-    reply[#reply + 1] = state
-    reply[#reply + 1] = text(call('ZCARD', key('pods', state)))
-  end
+for state in string.gmatch(MOVES, '(%l+)>gone') do
+  reply[#reply + 1] = state
+  reply[#reply + 1] = text(call('ZCARD', key('pods', state)))
 end
 return reply

@@ -10,8 +10,9 @@ end
 lease.detached = '1'
 call('ZREM', key('quiet'), id)
 if lease.state == 'reserved' then
-  -- The sweep would have freed the pod if nobody comes for it; now the deadline does.
-  call('ZADD', key('deadlines'), text(lease.deadline), id)
+  -- The sweep would have freed the pod if nobody comes for it; now the deadline does. While its pod was made it had none,
+  -- and one that has passed meanwhile would end it at once: it gets the time that a detached lease gets.
+  call('ZADD', key('deadlines'), text(math.max(lease.deadline, now + lease.hold_ms)), id)
 end
 save('lease', id, lease)
 return {'done'}

@@ -11,10 +11,11 @@ end
 local reason = ARGV[3] ~= '1' and 'not_attested' or pod.uses >= number(ARGV[6]) and 'worn_out'
   or ARGV[7] ~= '' and ARGV[7] or over_ceiling() and 'over_ceiling'
 if reason then
-  condemn(name, pod, reason)
+  rare.condemn(name, pod, reason)
   return {'must_drain', reason}
 end
-change(name, pod, {attestation = ARGV[4], keep_until = now + number(ARGV[5])})
+-- No shelf of a pod that is being recycled; every way from here changes it.
+pod.attestation, pod.keep_until = ARGV[4], now + number(ARGV[5])
 if pod.reserved ~= '' then
   return give(pod.reserved, name, pod)
 end

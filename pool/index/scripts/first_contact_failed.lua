@@ -17,14 +17,14 @@ end
 local name = lease.pod
 local pod = pod_of(name)
 if lease.answers > 1 then
-  condemn(name, pod, reason)
+  rare.condemn(name, pod, reason)
   return {'lost'}
 end
 soil(name, pod, reason)
 change(name, pod, {state = 'draining', reason = reason})
 call('ZREM', key('expiry'), id)
 lease.moved_epoch = lease.epoch
-line_enter(id, lease)
+rare.line_enter(id, lease)
 -- Here rather than in its next claim, which may come after its deadline: who would not wait does not wait for this either.
 take(id, lease)
 return {'moved'}

@@ -7,5 +7,5 @@ local pod = pod_of(name)
 if not pod then
   return {'stale'}
 end
-condemn(name, pod, reason)
+rare.condemn(name, pod, reason)
 return {'must_drain', pod.reason}

@@ -8,12 +8,16 @@ if not pod then
   return {'ok'}
 end
 local holder, waiter = pod.lease, pod.reserved
-drop_pod(name, pod)
+check_move(name, pod.state, 'gone')
+shelve(name, shelves(pod), {})
+call('SREM', key('names'), name)
+call('DEL', key('pod', name))
+known.pod[name] = false
 if holder ~= '' and lease_of(holder) then
-  holder_lost(holder, lease_of(holder), reason)
+  rare.holder_lost(holder, lease_of(holder), reason)
 end
 if waiter ~= '' then
-  stand_again(waiter, lease_of(waiter))
+  rare.stand_again(waiter, lease_of(waiter))
 end
-serve_line()
+rare.serve_line()
 return {'ok'}

@@ -9,16 +9,11 @@ end
 call('PEXPIRE', key('rebuild_lock'), limits.rebuild_ms)
 
 local function restore_lease(id, name, pod, hold_ms)
-  local lease = {
-    state = 'leased', queued = '', pod = name, epoch = pod.epoch, tag = pod.tag, caller = '', image = pod.image, fingerprint = '',
-    hold_ms = hold_ms, priority = 0, rank = 0, arrival = now, deadline = now, holder = '', detached = '1', source = 'reuse',
-    answers = 1, expires = now + hold_ms, reserved_at = 0, reason = '', tries = 0, spent = '', waker = '', new_pod = '',
-    limit_ms = 0, running = 0, busy_until = 0, touched = now, gap = 0, closed_epoch = 0, moved_epoch = 0,
-    gang = '', gathering = '',
-  }
-  known.lease[id] = lease
+  local lease = add('lease', id, {
+    state = 'leased', pod = name, epoch = pod.epoch, tag = pod.tag, image = pod.image, hold_ms = hold_ms, arrival = now,
+    deadline = now, detached = '1', source = 'reuse', answers = 1, expires = now + hold_ms, touched = now,
+  })
   call('ZADD', key('expiry'), text(lease.expires), id)
-  save('lease', id, lease)
 end
 
 for _, told in ipairs(cjson.decode(ARGV[3])) do
@@ -27,16 +22,14 @@ for _, told in ipairs(cjson.decode(ARGV[3])) do
   if state == 'leased' and (told.lease == '' or lease_of(told.lease)) then
     state = 'dirty'
   end
-  local pod = new_pod(state, told.image)
-  pod.uid, pod.boot, pod.endpoint, pod.tag, pod.epoch = told.uid, told.boot_id, told.endpoint, told.tag, told.epoch
-  pod.uses = told.tag == '' and 0 or 1
-  pod.keep_until = now + limits.fresh_keep_ms
-  pod.reason = 'rebuilt'
+  local pod = add_pod(told.name, {
+    state = state, image = told.image, uid = told.uid, boot = told.boot_id, endpoint = told.endpoint, tag = told.tag,
+    epoch = told.epoch, uses = told.tag == '' and 0 or 1, keep_until = now + limits.fresh_keep_ms, reason = 'rebuilt',
+    lease = state == 'leased' and told.lease or '',
+  })
   if state == 'leased' then
-    pod.lease = told.lease
     restore_lease(told.lease, told.name, pod, math.floor(told.hold_s * 1000))
   end
-  add_pod(told.name, pod)
 end
 if ARGV[2] ~= '' then
   call('SET', KEYS[1], ARGV[2] .. history())

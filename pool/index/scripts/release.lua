@@ -13,8 +13,8 @@ local function released()
 end
 
 if not lease then
-  save('lease', id, {state = 'closed', tag = '', pod = '', queued = '', closed_epoch = 0})
-  call('PEXPIRE', key('lease', id), limits.tombstone_ms)
+  add('lease', id, {state = 'closed'})
+  kept_ms[key('lease', id)] = limits.tombstone_ms
   return {'nothing_held'}
 end
 if lease.state == 'closed' then
@@ -27,8 +27,8 @@ end
 if lease.gathering == '1' then
   -- All or none: with one member the whole gang gives up.
   local held = lease.state == 'leased'
-  end_gang(lease.gang, 'closed', 'released')
-  serve_line()
+  rare.end_gang(lease.gang, 'closed', 'released')
+  rare.serve_line()
   if held then
     return released()
   end
@@ -42,7 +42,7 @@ if lease.state == 'leased' then
   return released()
 end
 if lease.state == 'reserved' then
-  free_reservation(id, lease)
+  rare.free_reservation(id, lease)
 end
 lease.pod = ''
 end_lease(id, lease, 'closed', 'released')

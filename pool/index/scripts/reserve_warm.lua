@@ -7,9 +7,9 @@ local pod = pod_of(name)
 if pod then
   return pod.state == 'starting' and {'reserved', name} or {'at_ceiling'}
 end
-serve_line()
-if line_first() or not place_free() then
+rare.serve_line()
+if anyone_waits() or not place_free() then
   return {'at_ceiling'}
 end
-add_pod(name, new_pod('starting', ARGV[2]))
+add_pod(name, {state = 'starting', image = ARGV[2]})
 return {'reserved', name}

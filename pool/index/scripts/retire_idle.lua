@@ -4,16 +4,20 @@
 
 local limit, reply = number(ARGV[1]), {'done'}
 
+local function oldest(set)
+  return call('ZRANGE', set, 0, 0)[1]
+end
+
 local function retire(name, reason)
   change(name, pod_of(name), {state = 'draining', reason = reason})
   reply[#reply + 1] = name
 end
 
-for _, name in ipairs(call('ZRANGEBYSCORE', key('keep'), '-inf', text(now), 'LIMIT', 0, limit)) do
+for _, name in ipairs(call('ZRANGEBYSCORE', key('keep'), '-inf', now_text, 'LIMIT', 0, limit)) do
   retire(name, 'keep_alive')
 end
 while #reply - 1 < limit and over_ceiling() do
-  local name = oldest('keep') or oldest('fresh') or oldest('pods', 'standby')
+  local name = oldest(key('keep')) or oldest(key('fresh')) or oldest(key('pods', 'standby'))
   if not name then
     break
   end

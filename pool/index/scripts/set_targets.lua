@@ -6,7 +6,7 @@ local share = targets()
 if share.known and number(ARGV[1]) <= share.version then
   return {'none'}
 end
-call('HSET', key('targets'), 'version', ARGV[1], 'ceiling', ARGV[2], 'min_warm', ARGV[3])
-serve_line()
+write_targets(ARGV[1], ARGV[2], ARGV[3])
+rare.serve_line()
 chore('targets')
 return {'done'}
