@@ -81,6 +81,8 @@ class Config(NamedTuple):
     """UUIDs of the devices that jobs may use."""
     nvml: str
     """The library that devices are asked through."""
+    scratch_tmpfs_mb: int = 0
+    """MiB of a tmpfs that emberd mounts over the scratch folder; 0: what lies there already is good enough."""
 
     def first_shape(self) -> Shape:
         """Of the first room."""
@@ -124,6 +126,7 @@ def parse(text: bytes) -> Config:
         standby_mb=_standby(data.get("standby")),
         gpus=_gpus(as_object(data.get("gpus")) or {}),
         nvml=str((as_object(data.get("gpus")) or {}).get("library") or gpu.LIBRARY),
+        scratch_tmpfs_mb=_megabytes("scratch_tmpfs_mb", data.get("scratch_tmpfs_mb", 0), at_least=0),
     )
 
 
@@ -176,10 +179,13 @@ def _gpus(data: Dict[str, Any]) -> List[str]:
 def _standby(data: Any) -> int:
     if data is None:
         return 0
-    memory_mb = (as_object(data) or {}).get("memory_mb")
-    if isinstance(memory_mb, bool) or not isinstance(memory_mb, int) or memory_mb <= 0:
-        raise BadConfig("standby.memory_mb: must be a number of MiB above 0")
-    return memory_mb
+    return _megabytes("standby.memory_mb", (as_object(data) or {}).get("memory_mb"), at_least=1)
+
+
+def _megabytes(field: str, value: Any, at_least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise BadConfig(f"{field}: must be a number of MiB, {at_least} or more")
+    return value
 
 
 def _root(field: str, data: Any) -> Tuple[List[Tuple[str, str]], Optional[str]]:

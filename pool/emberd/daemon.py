@@ -63,6 +63,9 @@ def _start(zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str]":
         reason = None if config.allow_host_root else guard.reason_to_refuse()
         if reason is not None:
             raise _NotReady(EXIT_REFUSED, reason)
+        if config.scratch_tmpfs_mb:
+            flags = kernel.MS_NOSUID | kernel.MS_NODEV
+            kernel.mount("tmpfs", config.room.scratch, "tmpfs", flags, f"size={config.scratch_tmpfs_mb}m,mode=755")
         link = ZygoteLink(zygote_socket, zygote_pid)
         config, no_rooms = _settle_rooms(config, link)
         if config.room.mode == "namespaces":

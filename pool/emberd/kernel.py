@@ -96,7 +96,13 @@ def raise_loopback() -> None:
         OSError: this process has no CAP_NET_ADMIN.
     """
     request = struct.Struct("16sh22x")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
+    try:
+        handle = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.EAFNOSUPPORT:
+            return  # gVisor with the host's network stack: a new namespace has no stack at all, so nothing to bring up
+        raise
+    with handle:
         have = fcntl.ioctl(handle, _SIOCGIFFLAGS, request.pack(b"lo", 0))
         flags = request.unpack(have)[1]
         fcntl.ioctl(handle, _SIOCSIFFLAGS, request.pack(b"lo", flags | _IFF_UP))

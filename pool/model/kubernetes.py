@@ -1,10 +1,20 @@
 """What a profile of provider kubernetes says of its pods beside what every profile says."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 from pydantic import Field, JsonValue
 
 from emberpool.pool.model.frozen import Strict
+
+
+class Boundary(StrEnum):
+    """What stands between a pod's root and its node: rooms are made with CAP_SYS_ADMIN, which only that makes safe."""
+
+    USER_NAMESPACE = "user_namespace"
+    """`hostUsers: false`: the capability counts inside the pod alone, and its root is nobody on the node."""
+    GVISOR = "gvisor"
+    """The runtime class is gVisor's: the capability counts in a kernel of its own. What jobs write lies in memory."""
 
 
 class KubernetesPods(Strict):
@@ -17,7 +27,10 @@ class KubernetesPods(Strict):
     extra_memory_mb: int = Field(default=64, ge=32)
     """MiB beside `limits.memory_mb`: emberd's own, so that a job meets its limit before the container does."""
     scratch_mb: int = Field(default=4096, ge=64)
-    """MiB that jobs of one pod may write; a pod that writes more is evicted by its node."""
+    """MiB that jobs of one pod may write; a pod that writes more is evicted by its node. In gVisor it is memory of the
+    pod's, beside `limits.memory_mb`, and a job that writes more finds the disk full."""
+    boundary: Boundary = Boundary.USER_NAMESPACE
+    """What holds a job that breaks out of its room. emberd looks for itself, and does not serve where it is not so."""
     runtime_class: str = ""
     """A RuntimeClass of the cluster; empty is its default."""
     image_prefixes: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.ids import PodName, PodUid
+from emberpool.pool.model.recycle import RecycleTier
 
 
 class Phase(StrEnum):
@@ -27,3 +28,5 @@ class PodFacts(Frozen):
     image: str = ""
     reason: str = ""
     """For FAILED: one word (exited, oom, evicted, image_pull, unschedulable, node_lost, ...) and a detail."""
+    tier: RecycleTier | None = None
+    """How its emberd resets it between leases: the strongest way that the pod allows. None while nobody knows."""

@@ -8,36 +8,24 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from fixtures.attacks import ATTACKED, attack, look
 from fixtures.containers import runsc_path
 from fixtures.emberd import EmberdProcess, Lease, Starter, open_lease
 from fixtures.hostile_jobs import JOBS, Job
 
 from emberpool.pool.client.emberd_client import EmberdClient
-from emberpool.pool.model.errors import PodRefused
 from emberpool.pool.model.recycle import RecycleTier
 
 needs_runsc = pytest.mark.skipif(
     runsc_path() is None or os.geteuid() != 0, reason="needs gVisor's runsc (set RUNSC) and root"
 )
 CONTAINERS = ["bubblewrap", "util-linux", pytest.param("gvisor", marks=needs_runsc)]
-LIMITS = {"memory_mb": 200, "pids": 64, "open_files": 256, "file_mb": 64, "time_limit_s": 60, "disk_mb": 80}
-EVERYTHING = r"""
-cd /
-find / -maxdepth 1 -printf '%p %y %m %l\n' | sort
-for place in dev dev/shm etc home run tmp var work; do find /$place -xdev -printf '%p %y %m %l\n'; done 2>&1 | sort
-cat /proc/sysvipc/* 2>/dev/null | grep -v key
-for kind in tcp tcp6 udp udp6; do tail -n +2 /proc/net/$kind 2>/dev/null; done
-cut -d' ' -f5 /proc/self/mountinfo | sort; env | sort; ulimit -n -u -f -c; umask
-for process in /proc/[0-9]*; do tr '\0\n' '  ' < $process/cmdline; echo; done 2>/dev/null |
-    grep -v -e main.py -e '^/bin/sh' -e '^tr '
-"""
-"""What a job can see of its pod: files and modes, shared memory, sockets, mounts, environment, limits, processes."""
 
 
 @pytest.fixture(scope="module", params=CONTAINERS)
 def pod(request: pytest.FixtureRequest, emberds: Starter) -> Iterator[EmberdProcess]:
     """One pod of each kind for all jobs in turn: they are each other's successors."""
-    started = emberds.start("namespaces", container=str(request.param), limits=LIMITS)
+    started = emberds.start("namespaces", container=str(request.param), limits=ATTACKED)
     yield started
     started.stop()
 
@@ -46,11 +34,6 @@ def pod(request: pytest.FixtureRequest, emberds: Starter) -> Iterator[EmberdProc
 def seen() -> dict[str, str]:
     """What the first job of all saw, by kind of pod."""
     return {}
-
-
-async def look(lease: Lease) -> str:
-    """Run EVERYTHING in the lease."""
-    return (await lease.sh(EVERYTHING)).text
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
@@ -85,19 +68,3 @@ async def leased(pod: EmberdProcess, client: EmberdClient) -> AsyncGenerator[Lea
         await client.fence(pod.address, pod.epoch)
         attestation = await client.recycle(pod.address, pod.epoch)
     assert attestation.holds and attestation.tier is RecycleTier.ROOM, attestation
-
-
-async def attack(lease: Lease, job: Job) -> None:
-    """Run the job; it may take its own room with it, which ends the lease with a typed refusal."""
-    try:
-        if job.shell:
-            result = await lease.sh(job.text, time_limit_s=job.time_limit_s)
-        else:
-            result = await lease.run("python3", "-c", job.text, time_limit_s=job.time_limit_s)
-    except PodRefused as refusal:
-        assert job.ends and refusal.word in ("stale_epoch", "lease_over"), refusal
-        return
-    if job.ends:
-        assert result.outcome in job.ends, result
-    else:
-        assert result.ok and result.text.splitlines()[-1:] == ["held"], (result.outcome, result.text, result.error_text)

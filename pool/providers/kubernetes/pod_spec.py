@@ -8,6 +8,7 @@ from typing import Any
 from emberpool.pool.client.signing import pod_key
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.kubernetes import Boundary
 from emberpool.pool.model.profile import Network, Profile
 from emberpool.pool.providers.kubernetes.view import CONTAINER, IMAGE_NOTE, PORT
 
@@ -62,6 +63,11 @@ def cpu_text(cores: float) -> str:
     return f"{int(cores)}" if cores == int(cores) else f"{math.ceil(cores * 1000)}m"
 
 
+def in_gvisor(profile: Profile) -> bool:
+    """Whether rooms are made in gVisor's kernel, whose overlay takes no upper layer but on a tmpfs of its own."""
+    return profile.kubernetes.boundary is Boundary.GVISOR
+
+
 def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: bool) -> str:
     """emberd's configuration as docs/emberd-protocol.md has it; the UID comes from the pod itself."""
     config: dict[str, object] = {
@@ -82,6 +88,8 @@ def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: boo
         "warm_up": list(profile.warm_up),
         "standby": {"memory_mb": min(STANDBY_JOBS_MB, profile.limits.memory_mb)} if standby else None,
     }
+    if in_gvisor(profile):
+        config["scratch_tmpfs_mb"] = profile.kubernetes.scratch_mb
     return json.dumps(config)
 
 
@@ -118,7 +126,6 @@ def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_S,
-        "hostUsers": False,
         "dnsPolicy": "Default",
         "hostname": "sandbox",
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
@@ -132,6 +139,8 @@ def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
             {"name": "scratch", "emptyDir": {"sizeLimit": f"{about.scratch_mb}Mi"}},
         ],
     }
+    if not in_gvisor(profile):
+        spec["hostUsers"] = False  # gVisor refuses to start in one: its own kernel is the boundary there
     if about.runtime_class:
         spec["runtimeClassName"] = about.runtime_class
     if about.service_account:
@@ -142,7 +151,8 @@ def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
 def _capabilities(profile: Profile) -> list[str]:
     """What emberd makes rooms with, NET_ADMIN for the loopback of a room with its own network. Jobs have none.
 
-    By `hostUsers: false` they count inside the pod's own user namespace only, and emberd looks whether that is so.
+    By `hostUsers: false` they count inside the pod's own user namespace only, in gVisor in its kernel only, and emberd
+    looks whether that is so.
     """
     if not profile.kubernetes.ask_capabilities:
         return []
@@ -159,7 +169,8 @@ def _told() -> list[dict[str, Any]]:
 
 def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
     about = profile.kubernetes
-    limits = {"memory": f"{profile.limits.memory_mb + about.extra_memory_mb}Mi"}
+    in_memory_mb = about.scratch_mb if in_gvisor(profile) else 0
+    limits = {"memory": f"{profile.limits.memory_mb + about.extra_memory_mb + in_memory_mb}Mi"}
     if about.cpu_limit is not None:
         limits["cpu"] = cpu_text(max(about.cpu, about.cpu_limit))
     return {

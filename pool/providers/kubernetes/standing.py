@@ -9,6 +9,7 @@ from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.model.errors import EmberpoolError
 from emberpool.pool.model.ids import PodName, PodUid
 from emberpool.pool.model.pod import Phase, PodFacts
+from emberpool.pool.model.recycle import RecycleTier
 from emberpool.pool.providers.kubernetes.pacing import Pace
 from emberpool.pool.providers.kubernetes.view import PodView, in_trouble, verdict
 
@@ -25,6 +26,7 @@ class Standing:
     def __init__(self, client: EmberdClient, patience_s: float, pace: Pace) -> None:
         self._client, self._patience_s, self._pace = client, patience_s, pace
         self._answered: dict[PodName, tuple[PodUid, int]] = {}
+        self._tiers: dict[PodName, RecycleTier] = {}
         self._asking: dict[PodName, tuple[tuple[PodUid, int], asyncio.Task[None]]] = {}
         self._troubled: dict[PodUid, float] = {}
         self._given_up: dict[PodUid, str] = {}
@@ -79,8 +81,9 @@ class Standing:
             self._given_up[pod.uid] = reason
         shown = reason if phase is Phase.FAILED else ""
         return PodFacts(
-            name=pod.name, uid=pod.uid, phase=phase, endpoint=pod.endpoint, image=pod.image, reason=shown[:500]
-        )
+            name=pod.name, uid=pod.uid, phase=phase, endpoint=pod.endpoint, image=pod.image, reason=shown[:500],
+            tier=self._tiers.get(pod.name) if answered else None,
+        )  # fmt: skip
 
     async def asked(self, pods: Iterable[PodView], limit_s: float) -> None:
         """Wait, for a while, until those that run have been asked."""
@@ -126,11 +129,12 @@ class Standing:
         pause_s = FIRST_ASK_S
         while True:
             try:
-                await self._client.state(pod.name, pod.endpoint)
+                state = await self._client.state(pod.name, pod.endpoint)
                 break
             except EmberpoolError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(LATER_ASK_S, pause_s * 1.5)
+        self._tiers[pod.name] = state.tier
         self._answered[pod.name] = pod.incarnation
         self._asking.pop(pod.name, None)
         self._pace.settled(pod.name, True, time.monotonic())
@@ -146,6 +150,7 @@ class Standing:
 
     def _forget(self, name: PodName) -> None:
         self._answered.pop(name, None)
+        self._tiers.pop(name, None)
         _, task = self._asking.pop(name, (None, None))
         if task is not None:
             task.cancel()

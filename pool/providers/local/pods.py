@@ -19,6 +19,7 @@ from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable
 from emberpool.pool.model.ids import PodUid
 from emberpool.pool.model.pod import Phase, PodFacts
 from emberpool.pool.model.profile import Isolation, Network
+from emberpool.pool.model.recycle import RecycleTier
 from emberpool.pool.providers.local.bubblewrap import launcher_argv
 from emberpool.pool.providers.local.launcher import LaunchSpec
 from emberpool.pool.providers.local.oom import OomWatch
@@ -243,6 +244,7 @@ class Pods:
             phase=Phase.PENDING,
             endpoint=f"unix:{folders.socket}",
             image=wish.image or wish.profile.base_image,
+            tier=RecycleTier.SWEEP if wish.profile.isolation is Isolation.PLAIN else RecycleTier.ROOM,
         )
         pod = _Pod(facts, wish.pool, host_uid, folders, process)
         self._group.create_task(self._live(pod, spec, config))
