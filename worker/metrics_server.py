@@ -18,6 +18,7 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from emberpool.activities.measures import SDK_BUCKETS
 from emberpool.activities.pools import Pool, Pools
 from emberpool.pool.model.errors import EmberpoolError, InvalidInput
+from emberpool.worker.health import alive, readiness
 from emberpool.worker.stack.ports import HOST, choose_port
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ class MetricsServer:
         """
         app = web.Application()
         app.router.add_get("/metrics", self._scrape)
+        app.router.add_get("/healthz", alive)
+        app.router.add_get("/readyz", self._ready)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
@@ -99,6 +102,10 @@ class MetricsServer:
         core = await self._core_text()
         ours = generate_latest(self._pools.metrics.registry).decode()
         return web.Response(body=(ours + core).encode(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        ready, text = await readiness(self._pools)
+        return web.Response(text=text, status=200 if ready else 503)
 
     async def _core_text(self) -> str:
         """The SDK's metrics; a comment in their place if its exporter does not answer."""

@@ -62,8 +62,9 @@ class Settings(BaseSettings):
     graceful_shutdown_s: float = Field(default=10.0, ge=0)
     """Seconds that a stopping worker gives its activities; commands go on in their pods and are picked up again."""
     metrics_address: str = Field(default="", pattern=r"^$|^[^\s/]+:\d{1,5}$")
-    """HOST:PORT to serve Prometheus metrics on, at /metrics: emberpool's and those of Temporal's SDK. Port 0 is any
-    free one, empty serves none. One per process; whoever reaches it can read it, so keep it on a private network."""
+    """HOST:PORT to serve Prometheus metrics on, at /metrics: emberpool's and those of Temporal's SDK; and /healthz and
+    /readyz for whoever runs the worker. Port 0 is any free one, empty serves none. One per process; whoever reaches it
+    can read it, so keep it on a private network."""
     search_attributes: bool = False
     """Whether workflows get search attributes (EmberpoolCaller, ...). Needs them registered; a worker that finds them
     missing says so and goes on without."""
@@ -118,11 +119,13 @@ class Settings(BaseSettings):
                 "pool_key_file", "is not set: make one with `openssl rand -hex 32 > FILE; chmod 600 FILE`"
             )
         try:
-            mode = os.stat(self.pool_key_file).st_mode
+            stat = os.stat(self.pool_key_file)
+            mode = stat.st_mode
             key = bytes.fromhex(self.pool_key_file.read_text().strip())
         except (OSError, ValueError) as error:
             raise InvalidInput("pool_key_file", f"{self.pool_key_file} holds no key in hex: {error}") from error
-        if mode & 0o077:
+        # A mounted Secret belongs to root, and is ours by group alone.
+        if mode & (0o007 if stat.st_uid != os.geteuid() else 0o077):
             raise InvalidInput("pool_key_file", f"{self.pool_key_file} can be read by others: chmod 600")
         if len(key) < 32:
             raise InvalidInput("pool_key_file", f"{self.pool_key_file} holds fewer than 32 bytes")

@@ -21,6 +21,7 @@ ANSWER_S = 30.0
 SILENT_WATCH_S = 60.0
 """A watch that says nothing for longer, not even a bookmark, is taken for dead. The server bookmarks about every minute
 only; so this is the extra above its own time-out."""
+UNAUTHORIZED = 401
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 Json = dict[str, Any]
 
@@ -98,15 +99,13 @@ class KubernetesApi:
     async def _answered(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content: str, limit_s: float
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        client = await self._opened()
-        headers = {"Accept": "application/json", "Content-Type": content}
         try:
-            request = await client.param_serialize(
-                method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
-                auth_settings=["BearerToken"],
-            )  # fmt: skip
-            answer = await client.call_api(*request, _request_timeout=aiohttp.ClientTimeout(total=limit_s))
-            response = cast(aiohttp.ClientResponse, answer.response)
+            response = await self._sent(method, path, query, body, content, limit_s)
+            if response.status == UNAUTHORIZED:
+                # The token was replaced before the client thought of reading it again.
+                _let_go(response)
+                await self._load((await self._opened()).configuration)
+                response = await self._sent(method, path, query, body, content, limit_s)
             try:
                 if response.status >= 300:
                     raise _refusal(response.status, await response.read())
@@ -116,6 +115,18 @@ class KubernetesApi:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise PoolUnavailable(f"the Kubernetes API does not answer: {type(error).__name__} {error}") from error
 
+    async def _sent(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content: str, limit_s: float
+    ) -> aiohttp.ClientResponse:
+        client = await self._opened()
+        headers = {"Accept": "application/json", "Content-Type": content}
+        request = await client.param_serialize(
+            method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
+            auth_settings=["BearerToken"],
+        )  # fmt: skip
+        answer = await client.call_api(*request, _request_timeout=aiohttp.ClientTimeout(total=limit_s))
+        return cast(aiohttp.ClientResponse, answer.response)
+
     async def _opened(self) -> Any:
         async with self._opening:
             if self._client is None:
@@ -123,9 +134,22 @@ class KubernetesApi:
             return self._client
 
     async def _open(self) -> Any:
-        from kubernetes.aio import client, config  # large: only workers with such pools pay for it
+        from kubernetes.aio import client  # large: only workers with such pools pay for it
 
         settings = cast(Any, client.Configuration())
+        await self._load(settings)
+        # Watches and waits each hold a connection; a hundred, the default, would make the next call queue behind them.
+        settings.connection_pool_maxsize = 0
+        return client.ApiClient(settings)
+
+    async def _load(self, settings: Any) -> None:
+        """Read address and credentials, as they are now, into the client's settings.
+
+        Raises:
+            InvalidInput: they cannot be read.
+        """
+        from kubernetes.aio import config
+
         loaders = cast(Any, config)
         try:
             if self._inside():
@@ -138,9 +162,6 @@ class KubernetesApi:
                 self._namespace = self._namespace or _named_namespace(loaders, path, context)
         except (loaders.ConfigException, OSError) as error:
             raise InvalidInput("kubeconfig", f"cannot be used: {error}") from error
-        # Watches and waits each hold a connection; a hundred, the default, would make the next call queue behind them.
-        settings.connection_pool_maxsize = 0
-        return client.ApiClient(settings)
 
     def _inside(self) -> bool:
         """Whether our own pod's account is what to use."""

@@ -54,6 +54,11 @@ class KubernetesProvider:
     def profile(self) -> Profile:
         return self._profile
 
+    @property
+    def trouble(self) -> str:
+        """What keeps this provider from hearing of its pods now; "" if all is well. Claims go on meanwhile."""
+        return self._watch.trouble
+
     async def create(self, name: PodName, image: str, standby: bool = False) -> None:
         """See Provider.create. Waits for its turn: creation is paced.
 

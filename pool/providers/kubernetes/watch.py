@@ -58,6 +58,11 @@ class PodWatch:
         if self._failed is not None and not self.pods:
             raise self._failed
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing is heard of the pods now; "" if all is well."""
+        return "" if self._failed is None else str(self._failed)
+
     async def aclose(self) -> None:
         """End it."""
         task, self._task = self._task, None
@@ -138,7 +143,7 @@ class PodWatch:
         async with self._api.lines(await self._path(), query, ONE_WATCH_S) as lines:
             async for event in lines:
                 self._version = self._event(event)
-                self._pause_s = AGAIN_S
+                self._pause_s, self._failed = AGAIN_S, None
 
     def _event(self, event: Json) -> str:
         """Take one event in; returns its version.
