@@ -46,6 +46,13 @@ class KubernetesPods(Strict):
     ask_capabilities: bool = True
     """Whether pods ask for the capabilities that rooms are made with (SYS_ADMIN, NET_ADMIN; by `hostUsers: false` they
     count inside the pod only). False where the cluster's policy refuses them; it takes `least_tier: sweep`."""
+    labels: Mapping[str, str] = Field(default_factory=dict[str, str])
+    """Further labels of each pod, such as the queue's that admits it: `kueue.x-k8s.io/queue-name`,
+    `kai.scheduler/queue`."""
+    scheduler_name: str = ""
+    """Who places the pods; empty is the cluster's own scheduler."""
+    priority_class: str = ""
+    """A PriorityClass of the cluster; empty is its default."""
     patience_s: float = Field(default=20.0, ge=0)
     """Seconds that a new pod may stand unschedulable, or fail to get its image, before it is given up. Raise it where a
     node must be started first."""

@@ -101,3 +101,30 @@ def test_images_are_named_or_allowed() -> None:
         image_reference(profile(), "ghcr.io/acme/py:3")
     by_reference = profile(base_image="ghcr.io/acme/other:7", images={})
     assert image_reference(by_reference, "") == "ghcr.io/acme/other:7"
+
+
+def test_a_queue_of_the_clusters_can_admit_pods() -> None:
+    """Labels, scheduler and priority of the profile; no label of the profile's can hide a pod from its pool."""
+    about = {
+        "labels": {"kueue.x-k8s.io/queue-name": "q", "emberpool.dev/profile": "another"},
+        "scheduler_name": "kai-scheduler",
+        "priority_class": "emberpool-sandbox",
+    }
+    pod = made(kubernetes=about)
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+    assert pod["metadata"]["labels"]["emberpool.dev/profile"] == "py"
+    assert pod["spec"]["schedulerName"] == "kai-scheduler" and pod["spec"]["priorityClassName"] == "emberpool-sandbox"
+    assert not {"schedulerName", "priorityClassName"} & made()["spec"].keys()
+
+
+def test_gvisor_gets_its_scratch_in_memory() -> None:
+    """kubernetes-sigs/agent-sandbox#158: no user namespace, which gVisor refuses; rooms on a tmpfs that emberd mounts,
+    whose size is part of the container's memory."""
+    pod = made(
+        limits={"memory_mb": 512}, kubernetes={"boundary": "gvisor", "runtime_class": "gvisor", "scratch_mb": 100}
+    )
+    config = json.loads(pod["metadata"]["annotations"][CONFIG_NOTE])
+    assert "hostUsers" not in pod["spec"] and pod["spec"]["runtimeClassName"] == "gvisor"
+    assert config["scratch_tmpfs_mb"] == 100
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == "676Mi"
+    assert "scratch_tmpfs_mb" not in json.loads(made()["metadata"]["annotations"][CONFIG_NOTE])

@@ -28,8 +28,9 @@ pytestmark = pytest.mark.cluster
 async def test_a_thousand_calls_need_no_request(
     stack: EmbeddedStack, cluster: ClusterUp, record_property: Callable[[str, object], None]
 ) -> None:
-    """Each is a claim, a command, a release and an attested reset; between the first and the last the workers sent the
-    API server nothing but what goes on without any call: the one watch of their pool, and a look at it now and then. Pods created for them: those of the beginning."""
+    """Each is a claim, a command, a release and an attested reset. Meanwhile the workers send the API server only what
+    goes on without any call: the one watch of their pool, and a look at it now and then. Pods created: those of the
+    beginning."""
     own = cluster.own
     if own is None:
         pytest.skip("the audit log of another cluster cannot be read here")

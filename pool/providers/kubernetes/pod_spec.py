@@ -109,7 +109,8 @@ def manifest(
         # The pool itself decides which pods go, and by what order.
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "true" if standby else "false",
     }
-    labels = {POOL_LABEL: profile.name, DEPLOYMENT_LABEL: deployment, "app.kubernetes.io/managed-by": "emberpool"}
+    labels = dict(profile.kubernetes.labels)
+    labels |= {POOL_LABEL: profile.name, DEPLOYMENT_LABEL: deployment, "app.kubernetes.io/managed-by": "emberpool"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -143,6 +144,10 @@ def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
         spec["hostUsers"] = False  # gVisor refuses to start in one: its own kernel is the boundary there
     if about.runtime_class:
         spec["runtimeClassName"] = about.runtime_class
+    if about.scheduler_name:
+        spec["schedulerName"] = about.scheduler_name
+    if about.priority_class:
+        spec["priorityClassName"] = about.priority_class
     if about.service_account:
         spec["serviceAccountName"] = about.service_account
     return spec

@@ -1,0 +1,83 @@
+"""deploy/base and every overlay as a real API server takes them, and what they say to the workers."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fixtures.abridged_crds import KAI_QUEUE, POD_MONITORING
+from fixtures.cluster import ClusterUp
+from testcluster.cluster import Cluster
+from testcluster.crds import KUEUE, PROMETHEUS, definitions
+
+from emberpool.pool.model.profile import parse_profiles
+from emberpool.worker.settings import Settings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+KUSTOMIZATIONS = ["base", *(f"overlays/{path.name}" for path in sorted((DEPLOY / "overlays").iterdir()))]
+NAMED_CRDS = {
+    "overlays/gke": ["podmonitorings.monitoring.googleapis.com"],
+    "overlays/kai": ["queues.scheduling.run.ai", "components/prometheus"],
+    "overlays/kueue": ["clusterqueues", "localqueues", "resourceflavors", "components/prometheus"],
+    "components/prometheus": ["servicemonitors"],
+}
+"""What the head of a kustomization must name, so that nobody is surprised by `no matches for kind`."""
+
+
+@pytest.fixture(scope="module")
+def cluster_with_crds(cluster: ClusterUp) -> Iterator[Cluster]:
+    """With the two namespaces, and the kinds that overlays need; all of it goes with the module."""
+    own = cluster.own
+    if own is None:
+        pytest.skip("definitions are made in a cluster of our own only")
+    objects: list[Any] = [KAI_QUEUE, POD_MONITORING]
+    for path in [*definitions(KUEUE), *definitions(PROMETHEUS)]:
+        objects += [one for one in yaml.safe_load_all(path.read_text()) if one]
+    objects += list(yaml.safe_load_all((DEPLOY / "base" / "namespaces.yaml").read_text()))
+    own.apply(objects)
+    names = [one["metadata"]["name"] for one in objects if one["kind"] == "CustomResourceDefinition"]
+    own.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
+    yield own
+    own.kubectl("delete", "namespace", "emberpool", "emberpool-sandboxes")
+    own.kubectl("delete", "crd", *names)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", KUSTOMIZATIONS)
+def test_the_api_server_takes_all_of_it(cluster_with_crds: Cluster, name: str) -> None:
+    """`kubectl apply -k`, as a dry run on the server: every object is known, valid to the last field, and admitted."""
+    words = ["--dry-run=server", "--validate=strict", "-o", "name", "-k", str(DEPLOY / name)]
+    said = cluster_with_crds.kubectl("apply", *words).split()
+    for kind in ("deployment.apps", "poddisruptionbudget.policy", "horizontalpodautoscaler.autoscaling"):
+        assert f"{kind}/emberpool-worker" in said, said
+    assert "priorityclass.scheduling.k8s.io/emberpool-sandbox" in said
+
+
+@pytest.mark.cluster
+def test_the_gvisor_class_is_taken(cluster_with_crds: Cluster, tmp_path: Path) -> None:
+    """A component alone, as an overlay of a user's own would add it."""
+    component = os.path.relpath(DEPLOY / "components" / "gvisor", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(json.dumps({"components": [component], "nameSuffix": "-try"}))
+    said = cluster_with_crds.kubectl("apply", "--dry-run=server", "-o", "name", "-k", str(tmp_path))
+    assert said.split() == ["runtimeclass.node.k8s.io/gvisor-try"]
+
+
+@pytest.mark.parametrize("name", NAMED_CRDS)
+def test_needed_definitions_are_named(name: str) -> None:
+    """In the comment at the head of the file that one reads before applying it."""
+    text = (DEPLOY / name / "kustomization.yaml").read_text()
+    head = text.partition("apiVersion:")[0]
+    assert [word for word in NAMED_CRDS[name] if word not in head] == []
+
+
+@pytest.mark.parametrize("name", KUSTOMIZATIONS)
+def test_workers_can_read_what_they_are_given(name: str) -> None:
+    """Profiles are valid; every variable of the base is a setting or Temporal's own."""
+    assert parse_profiles((DEPLOY / name / "profiles.yaml").read_text())
+    lines = (DEPLOY / "base" / "worker.env").read_text().splitlines()
+    names = {line.partition("=")[0] for line in lines}
+    known = {f"EMBERPOOL_{field.upper()}" for field in Settings.model_fields}
+    assert {one for one in names if not one.startswith("TEMPORAL_")} <= known
