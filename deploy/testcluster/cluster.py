@@ -16,6 +16,7 @@ from testcluster.image import write_images
 from testcluster.kubelet import NODE, start_kubelet
 from testcluster.network import make_bridge, remove_bridge
 from testcluster.objects import RUNTIME_CLASSES, fake_node, runtime_class
+from testcluster.policies import Rules
 from testcluster.processes import Processes
 from testcluster.traces import Traces
 
@@ -28,11 +29,13 @@ class Cluster:
     """The one cluster of this machine and user."""
 
     def __init__(self, where: Built, folder: Path | None = None) -> None:
-        self._where = where
+        self.where = where
         self.folder = folder or run_folder()
         self.processes = Processes(self.folder)
         self.api = Api(where, self.folder, self.processes)
         self.containerd = Containerd(where, self.folder, self.processes)
+        self.rules = Rules(where, self.kubectl)
+        """Network policies, where a test wants them enforced."""
 
     @property
     def is_up(self) -> bool:
@@ -57,7 +60,7 @@ class Cluster:
             self.api.start()
             self._start_control()
             images.result()
-        start_kubelet(self._where, self.folder, self.processes, self.api, self.containerd)
+        start_kubelet(self.where, self.folder, self.processes, self.api, self.containerd)
         self._start_kwok()
         objects = [runtime_class(name) for name in RUNTIME_CLASSES]
         objects += [fake_node(f"fake-{number}") for number in range(FAKE_NODES)]
@@ -73,6 +76,7 @@ class Cluster:
                 self.containerd.end_shims()
             self.processes.stop(name)
         self.containerd.end_shims()
+        self.rules.remove()
         remove_bridge()
         if self.folder.exists():
             Traces.read(self.folder).remove(self.folder)
@@ -84,7 +88,7 @@ class Cluster:
         Raises:
             RuntimeError: it failed.
         """
-        argv = [self._where.program("kubectl"), "--kubeconfig", str(self.api.kubeconfig), *words]
+        argv = [self.where.program("kubectl"), "--kubeconfig", str(self.api.kubeconfig), *words]
         env = {**os.environ, "HOME": str(self.folder)}
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, env=env)
         if done.returncode:
@@ -99,7 +103,7 @@ class Cluster:
     def _start_containerd(self) -> None:
         self.containerd.start()
         archive = self.folder / "images.tar"
-        write_images(self._where, archive)
+        write_images(self.where, archive)
         self.containerd.load(archive)
         archive.unlink()
 
@@ -108,6 +112,8 @@ class Cluster:
         accounts = {
             "service-account-private-key-file": self.api.folder / "accounts.key",
             "use-service-account-credentials": "false",
+            # What pods trust: without it they get an empty file.
+            "root-ca-file": self.api.folder / "apiserver.crt",
         }
         self._start("kube-controller-manager", {**common, **accounts})
         self._start("kube-scheduler", common)
@@ -117,12 +123,12 @@ class Cluster:
             "kubeconfig": self.api.kubeconfig,
             "manage-all-nodes": "false",
             "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
-            "config": self._where.stages,
+            "config": self.where.stages,
         }
         self._start("kwok", options)
 
     def _start(self, program: str, options: Mapping[str, object]) -> None:
-        argv = [self._where.program(program), *(f"--{name}={value}" for name, value in options.items())]
+        argv = [self.where.program(program), *(f"--{name}={value}" for name, value in options.items())]
         # They would look for a configuration of the user's.
         self.processes.start(program, argv, {"HOME": str(self.folder)})
 

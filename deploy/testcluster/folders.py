@@ -50,6 +50,15 @@ class Built:
         return str(self.debian / "usr/bin/etcd")
 
     @property
+    def nft(self) -> str:
+        return str(self.debian / "usr/sbin/nft")
+
+    @property
+    def libraries(self) -> str:
+        """What programs of the packages are linked to."""
+        return str(self.debian / "usr/lib/x86_64-linux-gnu")
+
+    @property
     def runsc(self) -> str:
         return str(self.debian / "usr/bin/runsc")
 

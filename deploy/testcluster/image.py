@@ -29,6 +29,7 @@ class Image:
     name: str
     layers: Sequence[Path]
     command: Sequence[str]
+    env: Sequence[str] = ()
 
 
 class Archive:
@@ -45,7 +46,7 @@ class Archive:
         config = {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Entrypoint": list(image.command), "Env": [PATH]},
+            "config": {"Entrypoint": list(image.command), "Env": [PATH, *image.env]},
             "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
         }
         manifest = {

@@ -81,6 +81,15 @@ PACKAGES = (
     DebianPackage(
         "debootstrap", "1.0.128+nmu2+deb12u2", "63f354316e9bbe747b143b7b0d83e5f237c90314a17734fba9ff202c2ef02760"
     ),
+    DebianPackage("nftables", "1.0.6-2+deb12u2", "966ff20ce58c17163a771c02ddbca264291408f94c512bd85dd18da0ebdbe88c"),
+    DebianPackage(
+        "libnftables1", "1.0.6-2+deb12u2", "3a8223f9bfba99d97bf25296ac83de307ab036e1df63e5965f88809266851947"
+    ),
+    DebianPackage("libnftnl11", "1.2.4-2", "9e619e1470a1915264e906020f3bfc046fd8458043b1342686d997b5078213af"),
+    DebianPackage("libjansson4", "2.14-2", "3fc9742f9f1a37bcb9931df6074b4d1483419ef832ad5349f47323e75fc27864"),
+    DebianPackage("libmnl0", "1.0.4-3", "4581f42e3373cb72f9ea4e88163b17873afca614a6c6f54637e95aa75983ea7c"),
+    DebianPackage("libxtables12", "1.8.9-2", "cb841d66950a43af4a398625313d2f3da9065299c9738538de6c2c3495857040"),
+    DebianPackage("libedit2", "3.1-20221030-2", "1cf14abf2716d3279db12d0657a5737cf70074a1e71d3bdf73206625e3c89ce6"),
 )
 
 

@@ -62,13 +62,53 @@ async def test_a_pods_whole_life(site: KubernetesSite) -> None:
         ("get", "pods", WORKERS),
         ("create", "pods", "default"),
         ("get", "nodes", SANDBOXES),
+        ("create", "pods/exec", SANDBOXES),
+        ("create", "pods/attach", SANDBOXES),
+        ("create", "pods/portforward", SANDBOXES),
+        ("create", "pods/eviction", SANDBOXES),
+        ("patch", "pods/ephemeralcontainers", SANDBOXES),
+        ("patch", "pods/status", SANDBOXES),
+        ("get", "pods/log", SANDBOXES),
+        ("get", "secrets", WORKERS),
+        ("get", "configmaps", WORKERS),
+        ("create", "serviceaccounts/token", WORKERS),
+        ("create", "serviceaccounts/token", SANDBOXES),
+        ("impersonate", "serviceaccounts", WORKERS),
+        ("create", "rolebindings", SANDBOXES),
+        ("patch", "networkpolicies", SANDBOXES),
+        ("get", "nodes/proxy", ""),
+        ("list", "namespaces", ""),
     ],
 )
 def test_what_it_does_not_do_is_refused(based: Cluster, verb: str, resource: str, namespace: str) -> None:
     """The API server says no to the account for verbs, kinds and namespaces that the provider has no use for."""
-    words = ["auth", "can-i", verb, resource, "--namespace", namespace, "--as", ACCOUNT]
+    words = ["auth", "can-i", verb, resource, *(["--namespace", namespace] if namespace else []), "--as", ACCOUNT]
     with pytest.raises(RuntimeError):  # kubectl exits 1 for "no"
         based.kubectl(*words)
+
+
+async def test_a_worker_that_was_taken_over_gets_no_further(site: KubernetesSite, based: Cluster) -> None:
+    """Tried, not asked: with the account's rights there is no way into a sandbox or to its log past emberd, to a token,
+    a secret, a node or another namespace; each attempt is refused as forbidden."""
+    provider, name = site.kubernetes, PodName("rights-2")
+    await provider.create(name, "")
+    assert (await provider.wait_ready(name, 60)).phase is Phase.READY
+    where = ("--namespace", SANDBOXES)
+    attempts = [
+        ("exec", name, *where, "--", "true"),
+        ("logs", name, *where),
+        ("create", "token", "default", *where),
+        ("create", "token", "emberpool-worker", "--namespace", WORKERS),
+        ("get", "secrets", "--all-namespaces"),
+        ("get", "nodes"),
+        ("get", "--raw", "/api/v1/nodes/real/proxy/pods"),
+        ("get", "pods", "--all-namespaces"),
+        ("run", "other", "--image", "x", "--namespace", WORKERS),
+        ("create", "rolebinding", "more", "--clusterrole=cluster-admin", f"--user={ACCOUNT}", *where),
+    ]
+    for words in attempts:
+        with pytest.raises(RuntimeError, match="[Ff]orbidden"):
+            based.kubectl(words[0], "--as", ACCOUNT, *words[1:])
 
 
 def test_sandboxes_reach_nothing(based: Cluster) -> None:
