@@ -82,7 +82,9 @@ async def test_a_pods_whole_life(site: KubernetesSite) -> None:
 )
 def test_what_it_does_not_do_is_refused(based: Cluster, verb: str, resource: str, namespace: str) -> None:
     """The API server says no to the account for verbs, kinds and namespaces that the provider has no use for."""
-    words = ["auth", "can-i", verb, resource, *(["--namespace", namespace] if namespace else []), "--as", ACCOUNT]
+    kind, _, part = resource.partition("/")
+    where = [f"--namespace={namespace}"] if namespace else []
+    words = ["auth", "can-i", verb, kind, f"--subresource={part}", *where, "--as", ACCOUNT]
     with pytest.raises(RuntimeError):  # kubectl exits 1 for "no"
         based.kubectl(*words)
 

@@ -37,8 +37,10 @@ STRATEGIC = "application/strategic-merge-patch+json"
 class KubernetesProvider:
     """The pods of one profile and deployment. What it keeps can be read anew: any worker may take over."""
 
-    def __init__(self, profile: Profile, access: Access, pool_key: bytes, deployment: str = "default") -> None:
-        """Connects only when it is used."""
+    def __init__(
+        self, profile: Profile, access: Access, pool_key: bytes, deployment: str = "default", delete_s: float = DELETE_S
+    ) -> None:
+        """Connects only when it is used. `delete_s`: how long a deletion may take before it counts as stuck."""
         self._profile, self._deployment, self._pool_key = profile, deployment, pool_key
         self._api = KubernetesApi(access)
         self._client = EmberdClient(pool_key)
@@ -48,6 +50,7 @@ class KubernetesProvider:
         self._standing = Standing(self._client, about.patience_s, self._pace)
         self._watch = PodWatch(self._api, selector, self._standing.heard)
         self._begun = False
+        self._delete_s = delete_s
         self._changes = Changes(self._api, self._client, self._standing)
 
     @property
@@ -115,14 +118,14 @@ class KubernetesProvider:
     async def delete(self, name: PodName) -> None:
         """See Provider.delete."""
         await self._started()
-        deadline = time.monotonic() + DELETE_S
+        deadline = time.monotonic() + self._delete_s
         watched = name in self._watch.pods
         there = await self._delete(name)
         while there:
             with self._standing.waiting(name) as changed:
                 there = name in self._watch.pods if watched else await self._read(name) is not None
                 if there and time.monotonic() > deadline:
-                    raise PoolUnavailable(f"pod {name} does not go within {DELETE_S:.0f} s: see its node")
+                    raise PoolUnavailable(f"pod {name} does not go within {self._delete_s:g} s: {self._holds(name)}")
                 if there:
                     await changed(LOOK_S)
 
@@ -168,6 +171,11 @@ class KubernetesProvider:
         if first and not self._begun:
             self._begun = True
             await self._standing.asked(list(self._watch.pods.values()), FIRST_ASK_S)
+
+    def _holds(self, name: PodName) -> str:
+        """What a deleted pod that is still there waits for."""
+        pod = self._watch.pods.get(name)
+        return f"node {pod.node} does not end it" if pod is not None and pod.node else "something else holds it"
 
     async def _turn(self, name: PodName) -> None:
         deadline = time.monotonic() + CREATE_S
