@@ -56,8 +56,8 @@ def ruleset(policies: Sequence[Json], pods: Sequence[Json], namespaces: Mapping[
     shut: dict[str, list[str]] = {"Ingress": [], "Egress": []}
     allowed: dict[str, list[str]] = {"Ingress": [], "Egress": []}
     for policy in policies:
-        spec, home = policy["spec"], policy["metadata"]["namespace"]
-        chosen = _addresses(running, spec["podSelector"], lambda name, home=home: name == home)
+        spec, home = policy["spec"], str(policy["metadata"]["namespace"])
+        chosen = _addresses(running, spec["podSelector"], home.__eq__)
         for way, field, here, there in (
             ("Ingress", "ingress", "daddr", "saddr"),
             ("Egress", "egress", "saddr", "daddr"),
@@ -65,7 +65,8 @@ def ruleset(policies: Sequence[Json], pods: Sequence[Json], namespaces: Mapping[
             if way not in spec["policyTypes"]:
                 continue
             shut[way] += chosen
-            for rule in spec.get(field) or []:
+            rules: list[Json] = spec.get(field) or []
+            for rule in rules:
                 peers = _peers(running, rule.get("from" if way == "Ingress" else "to"), home, namespaces)
                 if chosen and peers:
                     allowed[way] += [
@@ -118,7 +119,7 @@ def _matches(selector: Json, what: Json) -> bool:
 
 
 def _ports(rule: Json) -> list[int]:
-    ports = rule.get("ports") or []
+    ports: list[Json] = rule.get("ports") or []
     if not ports or any(one.get("protocol", "TCP") != "TCP" or not isinstance(one.get("port"), int) for one in ports):
         raise Unsupported(f"ports {ports}: only TCP ports by number are known")
     return [int(one["port"]) for one in ports]

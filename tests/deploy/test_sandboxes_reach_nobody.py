@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -122,7 +123,7 @@ def _worker() -> dict[str, object]:
 def test_a_policy_that_is_not_understood_is_refused() -> None:
     """Rather than enforced as something else: an address range, an expression, a rule for anybody."""
     to_all = [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]
-    policy = {
+    policy: dict[str, Any] = {
         "metadata": {"namespace": "a"},
         "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": to_all},
     }
