@@ -68,11 +68,6 @@ class EmberdState(Frozen):
     unfiltered: str = ""
     """Why no filter of system calls is on jobs; empty if one is."""
 
-    @property
-    def tier(self) -> RecycleTier:
-        """How this emberd resets its pod."""
-        return RecycleTier.ROOM if self.room_mode == "namespaces" else RecycleTier.SWEEP
-
 
 def command_result(answer: dict[str, Any], time_limit_s: float) -> CommandResult:
     """The result in an answer about an execution that has ended."""
