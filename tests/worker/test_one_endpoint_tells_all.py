@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from temporalio.client import Client
 
 from emberpool.activities import names
-from emberpool.activities.measures import CLAIMS, LOST_REASONS, MEASURES, RECYCLES, SECONDS, Kind
+from emberpool.activities.measures import CHECKS, CLAIMS, LOST_REASONS, MEASURES, RECYCLES, SECONDS, Kind
 from emberpool.pool.model.claim import Source
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.tool_call import ToolCallInput
@@ -136,7 +136,7 @@ async def test_every_family_is_declared_and_resolves_a_millisecond(scraped: Scra
 def test_labels_are_bounded() -> None:
     """No label can hold a caller, a pod, an image or an id: each has the values of an enumeration, or of profiles."""
     assert SECONDS[:3] == (0.001, 0.002, 0.003) and list(SECONDS) == sorted(SECONDS)
-    bounded = {"profile", "outcome", "source", "state", "tier", "reason", "chore"}
+    bounded = {"profile", "outcome", "source", "state", "tier", "reason", "chore", "check"}
     assert {label for measure in MEASURES for label in measure.labels} <= bounded
     assert len({measure.name for measure in MEASURES}) == len(MEASURES)
-    assert len(LOST_REASONS) < 20 and len(Source) < 10 and CLAIMS.labels != RECYCLES.labels
+    assert len(LOST_REASONS) < 20 and len(CHECKS) < 20 and len(Source) < 10 and CLAIMS.labels != RECYCLES.labels

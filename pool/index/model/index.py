@@ -251,13 +251,7 @@ class ModelIndex:
         )
 
     async def finish_recycle(
-        self,
-        name: PodName,
-        epoch: int,
-        attestation: Attestation,
-        keep_alive_s: float,
-        max_uses: int,
-        retire: str = "",
+        self, name: PodName, epoch: int, attestation: Attestation, keep_alive_s: float, max_uses: int, retire: str = ""
     ) -> FreedReply:
         """See PoolIndex.finish_recycle."""
         memory = self._begin()
@@ -275,9 +269,7 @@ class ModelIndex:
             return "not_attested"
         if pod.uses >= max_uses:
             return "worn_out"
-        if retire:
-            return retire
-        return "over_ceiling" if self.memory.over_ceiling else ""
+        return retire or ("over_ceiling" if self.memory.over_ceiling else "")
 
     async def drain(self, name: PodName, reason: str) -> bool:
         """See PoolIndex.drain. A pod that somebody reserved counts as held."""
