@@ -25,9 +25,11 @@ Calls = Callable[[], list[str]]
 async def test_a_warm_call_needs_no_api(stack: EmbeddedStack, tmp_path: Path) -> None:
     """Two calls of one caller: a fresh pod, then the same one after an attested reset. The API is simulated, emberd
     real."""
+    # The simulated kubelet's pods have no rooms.
+    profile = pool_profile(images=IMAGES, least_tier="sweep", network="open")
     async with (
         simulated_kubernetes(tmp_path) as (api, access),
-        kubernetes_pool(stack, access, pool_profile(images=IMAGES)) as site,
+        kubernetes_pool(stack, access, profile) as site,
     ):
         await two_calls(site, lambda: api.calls)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fixtures.stack import Site
+from fixtures.waiting import wait_until
 from scenarios.flows import Commands
 
 from emberpool.pool.model.claim import ClaimSpec
@@ -33,6 +34,11 @@ FOREVER = 900.0
 async def test_only_the_time_limit_ends_a_command(site: Site, fields: dict[str, Any], outcome: Outcome) -> None:
     """A command of 1.5 s ends by its own time limit of 0.7 s; a wait or a hold of that length does not touch it, and
     the sandbox serves the next command all the same."""
+
+    async def warm() -> bool:
+        return (await site.index.counts()).idle_fresh > 0
+
+    await wait_until(warm)  # so that a short wait is long enough
     plan = site.plan(commands=("echo begun; sleep 1.5", "echo next"), **fields)
     seen = await site.client.execute_workflow(Commands.run, plan, id=uuid.uuid4().hex, task_queue=site.queue)
     assert [result.outcome for result in seen.results] == [outcome, Outcome.EXITED]
