@@ -6,8 +6,8 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Most tests wait for servers, so that twice as many as cores fill two of them; each has servers of its own (0.6 GiB).
-JOBS ?= 4
+# Most tests wait for servers, so that three fill two cores; each has servers of its own (0.6 GiB).
+JOBS ?= 3
 CODE := workflows activities pool worker tests benchmarks examples deploy src/emberpool/__init__.py
 
 .PHONY: help setup demo test cluster cluster-down test-cluster lint format types layers bench transfers soak schema reference docs ui package ci clean
@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## Run the main job on this machine (ARGS="--problems 16")
 	$(BIN)/emberpool demo $(ARGS)
 
-test: $(STAMP) ## Run the tests (ARGS="tests/stack -x", JOBS=4 side by side)
+test: $(STAMP) ## Run the tests (ARGS="tests/stack -x", JOBS=3 side by side)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 transfers: $(STAMP) ## Move 1 GiB into a pod and out again, and watch the memory (TRANSFER_MIB=N)

@@ -18,12 +18,12 @@ async def alive(request: web.Request) -> web.Response:
 
 
 async def readiness(pools: Pools) -> tuple[bool, str]:
-    """Whether every pool's index answers, and a line per pool.
+    """Whether any pool's index answers, and a line per pool: with one of several down, the others are served.
 
     A provider in trouble is told, and does not count: claims go on without the API that pods come from.
     """
     lines = await asyncio.gather(*[_of(pool) for pool in pools.all()])
-    ready = bool(lines) and all(up for up, _ in lines)
+    ready = any(up for up, _ in lines)
     return ready, "".join(text for _, text in lines) or "no pool is open\n"
 
 

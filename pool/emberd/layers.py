@@ -43,8 +43,9 @@ class Layers:
         self._held: Set[str] = set()
         """What the lease has asked for."""
         shutil.rmtree(os.path.join(scratch, "layers"), ignore_errors=True)
-        for folder in (self._ready, self._parts):
-            os.makedirs(folder, mode=0o755)
+        os.makedirs(self._ready, mode=0o755)
+        # Where no namespace keeps jobs out, nobody may move a folder aside while it is filled.
+        os.makedirs(self._parts, mode=0o700)
 
     @property
     def bytes_used(self) -> int:

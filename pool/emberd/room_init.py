@@ -15,7 +15,7 @@ from emberpool.pool.emberd.config import RoomSpec
 
 OWN_TASKS = 64
 """Room for emberd's own threads and processes, which have the same user as jobs."""
-DRIFT = 256
+DRIFT = 1024
 """Room for what the user of a plain pod starts elsewhere during a lease."""
 
 

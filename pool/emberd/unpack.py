@@ -24,6 +24,9 @@ BETWEEN_ENTRIES = 512 * 1024
 LEAST = 4096
 """What every entry takes on a disk at least."""
 
+KEPT_MODE = 0o755
+"""Bits of an entry's mode that stay: whoever else is in the pod may read a layer, and change nothing of it."""
+
 
 class BadArchive(Exception):
     """It cannot be unpacked as it is; the text names the entry."""
@@ -114,7 +117,7 @@ def _write(folder: str, entry: Entry) -> None:
     _real_folders(folder, os.path.dirname(name), entry.name)
     if entry.kind == "folder":
         _real_folders(folder, name, entry.name)
-        os.chmod(place, (entry.mode & 0o777) | 0o700)
+        os.chmod(place, entry.mode & KEPT_MODE | 0o700)
         return
     if os.path.lexists(place):
         if stat.S_ISDIR(os.lstat(place).st_mode):
@@ -156,7 +159,7 @@ def _file(entry: Entry, place: str) -> None:
     with os.fdopen(fd, "wb") as file:
         if entry.data is not None:
             shutil.copyfileobj(entry.data, file, 1024 * 1024)
-        os.fchmod(fd, (entry.mode & 0o777) | 0o600)
+        os.fchmod(fd, entry.mode & KEPT_MODE | 0o600)
     os.utime(place, (max(0.0, entry.mtime), max(0.0, entry.mtime)))
 
 

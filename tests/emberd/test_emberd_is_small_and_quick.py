@@ -62,12 +62,12 @@ async def test_a_shim_stands_ready_for_each_command(pod: EmberdProcess, emberd_c
 async def test_a_ready_shim_that_a_job_hit_harms_nobody(
     pod: EmberdProcess, emberd_client: EmberdClient, number: signal.Signals
 ) -> None:
-    """Killed, it is replaced; stopped, it goes on."""
+    """Killed, it is replaced; stopped, it goes on, or is given up after 15 s if it was not quite ready."""
     lease = open_lease(pod, emberd_client)
     wait_until(lambda: len(shims(pod)) == 1)
     (ready,) = shims(pod)
     os.kill(ready, number)
     wait_until(lambda: state(ready) in "ZTX")
-    result = await lease.sh("echo fine", time_limit_s=10)
-    assert result.stdout == b"fine\n" and result.duration_s < 5
+    result = await lease.sh("echo fine", time_limit_s=30)
+    assert result.stdout == b"fine\n"
     pod.stop()

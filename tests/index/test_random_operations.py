@@ -227,8 +227,9 @@ def assert_moves(index: RedisIndex, commands: Sequence[str]) -> None:
 
 
 def _passed(was: PodState, now: PodState) -> bool:
-    """Whether a pod that became ready went on at once to who waits: a script writes a record once, at its end."""
-    return any(may_move(was, ready) and may_move(ready, now) for ready in (PodState.IDLE, PodState.STANDBY))
+    """Whether a pod that became ready went on at once to who waits, or one that was released went: a script writes a
+    record once, at its end."""
+    return any(may_move(was, mid) and may_move(mid, now) for mid in (PodState.IDLE, PodState.STANDBY, PodState.DIRTY))
 
 
 def _field(command: str, field: str, else_: str) -> str:
