@@ -33,7 +33,7 @@ def table() -> Dict[int, Process]:
 
 
 def descendants(roots: Iterable[int], processes: Dict[int, Process]) -> List[int]:
-    """Everything below `roots`, without them, zombies left out."""
+    """Everything below `roots`, without them, dead ones left out."""
     children: Dict[int, List[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)
@@ -42,9 +42,19 @@ def descendants(roots: Iterable[int], processes: Dict[int, Process]) -> List[int
     while queue:
         for pid in children.get(queue.pop(), ()):
             queue.append(pid)
-            if processes[pid].state not in "ZX":
+            if _lives(pid, processes[pid]):
                 below.append(pid)
     return below
+
+
+def _lives(pid: int, process: Process) -> bool:
+    """Whether any of its threads does: one whose first thread has ended looks like a zombie, and runs on."""
+    if process.state not in "ZX":
+        return True
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False  # it was reaped meanwhile
 
 
 def end_below(roots: Iterable[int], wait_s: float = 5.0) -> bool:
@@ -78,11 +88,11 @@ def _signal(pids: Iterable[int], number: int) -> None:
 
 
 def of_user(uid: int) -> List[int]:
-    """Processes that are this user's by any of its ids, zombies left out. /proc's owners would not do: a process can
+    """Processes that are this user's by any of its ids, dead ones left out. /proc's owners would not do: a process can
     have its folder there belong to root."""
     found: List[int] = []
     for pid, process in table().items():
-        if process.state not in "ZX" and uid in _ids(pid):
+        if _lives(pid, process) and uid in _ids(pid):
             found.append(pid)
     return found
 

@@ -9,12 +9,18 @@ import os
 import select
 import signal
 import socket
+import time
 from typing import Any, Callable, Dict, NoReturn, Set, Tuple
 
 from emberpool.pool.emberd import channel, identity, kernel, room_init, tree, wakeup
 from emberpool.pool.emberd.config import Limits, RoomSpec
 from emberpool.pool.emberd.removal import remove_tree
 from emberpool.pool.emberd.roomroot import why_no_rooms
+
+HELPER_S = 1.0
+"""Seconds for what is done as the jobs' user; it takes some milliseconds."""
+END_USER_S = 5.0
+"""Seconds in which all of that user is ended. What lives on is found by the attestation."""
 
 
 def fork_off() -> Tuple[socket.socket, int]:
@@ -78,6 +84,14 @@ def _settled(spec: RoomSpec, sock: socket.socket) -> RoomSpec:
     spec = spec._replace(mode="plain" if why else "namespaces")
     channel.send(sock, {"mode": spec.mode, "why": why})
     return spec
+
+
+def _wait_for(pid: int) -> None:
+    """Until a child is reaped. It is some job's equal, which may stop it: it goes on, and is killed if that fails."""
+    deadline = time.monotonic() + HELPER_S
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        os.kill(pid, signal.SIGCONT if time.monotonic() < deadline else signal.SIGKILL)
+        time.sleep(0.0005)
 
 
 class _Zygote:
@@ -151,7 +165,7 @@ class _Zygote:
             return True
         plain = self._spec.mode == "plain"
         if plain and self._spec.job_uid:
-            self._as_job(identity.end_all)
+            self._end_user(self._spec.job_uid)
         gone = tree.end_below([pid]) if plain else True
         if self._inits[pid] == -1:
             os.kill(pid, signal.SIGKILL)
@@ -159,11 +173,17 @@ class _Zygote:
         del self._inits[pid]
         return gone and (not plain or self._end_orphans())
 
+    def _end_user(self, uid: int) -> None:
+        """End all that the jobs' user runs. A job may kill who is sent to do it: then another one is sent."""
+        deadline = time.monotonic() + END_USER_S
+        while tree.of_user(uid) and time.monotonic() < deadline:
+            self._as_job(identity.end_all)
+
     def _as_job(self, do: Callable[[], None]) -> None:
-        """Do something as the jobs' user, in a process of its own, and wait for it."""
+        """Do something as the jobs' user, in a process of its own, and wait for its end."""
         pid = os.fork()
         if pid != 0:
-            os.waitpid(pid, 0)
+            _wait_for(pid)
             return
         try:
             wakeup.forget()

@@ -273,8 +273,7 @@ class PoolIndex(Protocol):
         retire: str = "",
     ) -> FreedReply:
         """Attested: to the request reserved for it, else the first waiter of its tag within its share, else idle
-        tagged,
-        else (others wait, or over the ceiling, or worn out, or not attested, or `retire` says why) draining."""
+        tagged, else (others wait, or over the ceiling, or worn out, or not attested, or `retire` says why) draining."""
         ...
 
     async def drain(self, name: PodName, reason: str) -> bool:

@@ -1,16 +1,19 @@
 """A pod without namespaces for rooms is swept: what jobs left is removed, and a pod that is not as it was is known."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fixtures.containers import JOBS_USER
-from fixtures.emberd import UNPRIVILEGED, EmberdProcess, Lease, Starter, first_line, open_lease
+from fixtures.emberd import UNPRIVILEGED, EmberdProcess, Lease, Starter, first_line, open_lease, recycled
 from fixtures.leftovers import only_child, plant_in, planted
+from fixtures.processes import command_line, descendants, state, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.emberd import tree, zygote
 from emberpool.pool.model.recycle import Attestation, RecycleTier
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="giving a pod several users takes root")
@@ -33,6 +36,36 @@ time.sleep(60)" >/dev/null 2>&1
 until [ -e /tmp/up ]; do sleep 0.01; done
 """
 
+HEADLESS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).syscall(60, 0)
+"""
+"""Only the first thread ends by that call (exit, not exit_group)."""
+
+
+def left_running(name: str, program: str) -> str:
+    """Shell text that leaves a Python program behind."""
+    return f"cat > /tmp/{name} <<'END'\n{program}END\nsetsid python3 /tmp/{name} >/dev/null 2>&1 &"
+
+
+def headless(pod: EmberdProcess) -> list[int]:
+    """Processes below the pod whose first thread has ended while others run."""
+    return [pid for pid in descendants(pod.process.pid) if state(pid) == "Z" and threads(pid) > 1]
+
+
+def threads(pid: int) -> int:
+    """How many; 0 if it is gone."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except FileNotFoundError:
+        return 0
+
+
+def running_of_jobs(pod: EmberdProcess) -> list[int]:
+    """What the hitting job is, seen from the host."""
+    return [pid for pid in descendants(pod.process.pid) if "/tmp/h.py" in command_line(pid)]
+
 
 @pytest.fixture(scope="module")
 def pod(emberds: Starter) -> Iterator[EmberdProcess]:
@@ -40,13 +73,6 @@ def pod(emberds: Starter) -> Iterator[EmberdProcess]:
     started = emberds.start("auto", container="swept")
     yield started
     started.stop()
-
-
-async def recycled(pod: EmberdProcess, client: EmberdClient) -> Attestation:
-    """Fence and recycle."""
-    pod.epoch += 1
-    await client.fence(pod.address, pod.epoch)
-    return await client.recycle(pod.address, pod.epoch)
 
 
 async def used(pod: EmberdProcess, client: EmberdClient, text: str = "true") -> Lease:
@@ -113,6 +139,37 @@ async def test_a_job_that_forks_without_end_is_ended(pod: EmberdProcess, emberd_
     await used(pod, emberd_client, "(setsid sh -c 'f() { f | f & }; f' >/dev/null 2>&1 &); sleep 0.2")
     attestation = await recycled(pod, emberd_client)
     assert attestation.holds, attestation
+
+
+async def test_a_process_without_its_first_thread_is_ended(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """It looks like a zombie, and its other threads run on: it is seen while it lives, and none is left."""
+    await used(pod, emberd_client, left_running("p.py", HEADLESS))
+    wait_until(lambda: bool(headless(pod)))
+    assert set(headless(pod)) <= set(tree.descendants([pod.process.pid], tree.table()))
+    attestation = await recycled(pod, emberd_client)
+    assert attestation.holds, attestation
+    assert headless(pod) == []
+
+
+@pytest.mark.parametrize("number", ["STOP", "KILL"])
+async def test_a_job_that_hits_all_it_can_is_ended(
+    pod: EmberdProcess, emberd_client: EmberdClient, number: str
+) -> None:
+    """It hits who is sent to end it too, which has the same user: the pod proves itself all the same."""
+    loop = f"import os, signal, time\ntime.sleep(0.3)\nwhile True:\n    os.kill(-1, signal.SIG{number})\n"
+    await used(pod, emberd_client, left_running("h.py", loop))
+    wait_until(lambda: bool(running_of_jobs(pod)))
+    attestation = await recycled(pod, emberd_client)
+    assert attestation.holds, attestation
+
+
+def test_a_helper_that_was_stopped_goes_on() -> None:
+    """Whoever waits for it is not held up by a job that stopped it."""
+    helper = subprocess.Popen(["sh", "-c", "kill -STOP $$"])
+    wait_until(lambda: state(helper.pid) == "T")
+    zygote._wait_for(helper.pid)  # pyright: ignore[reportPrivateUsage]
+    assert state(helper.pid) == "X"
+    helper.poll()  # it was reaped already
 
 
 @pytest.mark.parametrize(

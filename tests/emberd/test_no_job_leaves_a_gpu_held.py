@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fixtures.emberd import EmberdProcess, Lease, Starter, first_line, open_lease, reset
+from fixtures.emberd import EmberdProcess, Lease, Starter, first_line, open_lease, recycled, reset
 from fixtures.nvml import FakeNvml
 
 from emberpool.pool.client.emberd_client import EmberdClient
-from emberpool.pool.model.recycle import Attestation
 
 GIB = 1 << 30
 DRIVERS_OWN = 300 << 20
@@ -31,13 +30,6 @@ def pod(emberds: Starter, nvml: FakeNvml) -> Iterator[EmberdProcess]:
     started = emberds.start("plain", gpus={"uuids": ["GPU_a", "GPU_b"], "library": str(nvml.library)})
     yield started
     started.stop()
-
-
-async def recycled(pod: EmberdProcess, client: EmberdClient) -> Attestation:
-    """Fence and recycle."""
-    pod.epoch += 1
-    await client.fence(pod.address, pod.epoch)
-    return await client.recycle(pod.address, pod.epoch)
 
 
 async def test_quiet_devices_are_attested(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
