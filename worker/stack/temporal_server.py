@@ -35,9 +35,6 @@ TUNING: Final = tuple(
     f"--dynamic-config-value=history.{queue}ProcessorMaxPollRPS=2000"
     for queue in ("transfer", "timer", "visibility", "outbound")
 )
-POLLS: Final = ('--dynamic-config-value=matching.longPollExpirationInterval="10s"',)
-"""A worker that ends waits for a poll that its farewell did not meet, as long as the server holds polls: 60 s as it
-comes."""
 SEARCHABLE: Final = tuple(f"--search-attribute={name}=Keyword" for name in SEARCH_ATTRIBUTES)
 DURABILITY: Final = ("--sqlite-pragma=journal_mode=wal", "--sqlite-pragma=synchronous=1")
 
@@ -109,7 +106,7 @@ class TemporalServer:
         """What the program is started with."""
         place = () if self._ephemeral else (f"--db-filename={self._data_dir / 'temporal.db'}", *DURABILITY)
         ports = (f"--ip={HOST}", f"--port={self.port}", f"--ui-port={self.ui_port}")
-        return ("server", "start-dev", *ports, "--log-level=warn", *place, *SEARCHABLE, *TUNING, *POLLS)
+        return ("server", "start-dev", *ports, "--log-level=warn", *place, *SEARCHABLE, *TUNING)
 
     async def _start(self, program: Path) -> None:
         child = ChildProcess(
