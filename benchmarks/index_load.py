@@ -5,8 +5,9 @@ import time
 import uuid
 
 from figures import Measured, ms, quantile
-from load_jobs import LINE_TAG, PROVED, Job, request
+from load_jobs import LINE_TAG, PROVED, Job, Timings, request
 from load_processes import Herd, herd
+from machine_pace import Pace, watched
 from record_pools import fill
 
 from emberpool.pool.index.connection import IndexRedis, connect
@@ -19,14 +20,16 @@ NAME = "index_load"
 RATES = (500, 1_000, 2_000)
 PROCESSES = 2
 PODS = 1_000
-BURST, BURSTS = 300, 5
+BURST, BURSTS = 300, 10
 SETTING = (
     "Real: Redis and the index's scripts; pods are records only. An open loop: each claim has its time, a release "
-    f"follows its answer, and latency counts from the scheduled time, from {PROCESSES} processes. With recycle: begin "
-    "and finish of the recycle follow each release, so that the index runs four scripts a claim. Redis's CPU is its "
-    "own account, as a share of one core and per script. Claims at once, on warm pods: as workers make them (redis-py, "
-    "16 connections each), from one process and from all, and on a bare connection each. A wake: from the call that "
-    "frees the pod, to the blocked worker's answer (redis-py, one process for both)."
+    f"follows its answer, and latency counts from the scheduled time, from {PROCESSES} processes. Nothing: as many "
+    "calls that run no script, the same way. With recycle: begin and finish of it follow each release, so that the "
+    "index runs four scripts a claim. Redis's CPU is its own account, as a share of one core and per script. Claims at "
+    "once, on warm pods: as workers make them (redis-py, 16 connections each), from one process and from all, and on a "
+    "bare connection each. A wake: from the call that frees the pod, to the blocked worker's answer (redis-py, one "
+    "process for both). Steady p99: without what fell into a dip of the machine, or within 100 ms after one, as a "
+    "process beside it saw them; steady: the share that is left."
 )
 
 
@@ -35,7 +38,7 @@ async def measure(redis_url: str, seconds: float) -> Measured:
     rows: list[tuple[str, ...]] = []
     figures: dict[str, float] = {}
     async with await connect(redis_url) as redis, herd(PROCESSES) as clients_of:
-        for act, what in (("offer", "claim, release"), ("offer_all", "with recycle")):
+        for act, what in (("offer_ping", "nothing"), ("offer", "claim, release"), ("offer_all", "with recycle")):
             for rate in RATES:
                 job = Job(redis_url, f"{uuid.uuid4().hex[:8]}-{act}", act, 0, PROCESSES, round(rate * seconds), rate)
                 row, some = await _offered(clients_of, redis, job)
@@ -50,30 +53,52 @@ async def measure(redis_url: str, seconds: float) -> Measured:
             for name, share in (("p50", 0.5), ("p99", 0.99)):
                 figures[f"wake_{name}_ms_{way}"] = quantile(woken, share)
             rows.append(
-                (f"woken by {way}", "", f"{len(woken)}", ms(quantile(woken, 0.5)), ms(quantile(woken, 0.99)), "", "")
+                (
+                    f"woken by {way}",
+                    "",
+                    f"{len(woken)}",
+                    ms(quantile(woken, 0.5)),
+                    ms(quantile(woken, 0.99)),
+                    "",
+                    "",
+                    "",
+                )
             )
-    header = ("offered", "per second", "answered", "claim p50", "claim p99", "Redis CPU", "a script")
+    header = ("offered", "per second", "answered", "p50", "p99", "steady p99", "steady", "Redis CPU", "a script")
     return Measured(NAME, "index alone, at a given rate", SETTING, header, tuple(rows), figures)
 
 
 async def _offered(clients_of: Herd, redis: IndexRedis, job: Job) -> tuple[tuple[str, ...], dict[str, float]]:
     """One rate on a pool of its own: with recycling 1,000 pods do, without each claim uses one up."""
-    await fill(RedisIndex(redis, "bench", job.pool), PODS if job.act == "offer_all" else job.cycles + PODS)
+    await fill(RedisIndex(redis, "bench", job.pool), job.cycles + PODS if job.act == "offer" else PODS)
     before = await _cpu(redis)
-    timings = await clients_of.run(job)
+    async with watched() as pace:
+        timings = await clients_of.run(job)
     used_s, scripts = (after - was for after, was in zip(await _cpu(redis), before, strict=True))
     answered = len(timings.claim_ms) / timings.wall_s
     p50, p99 = quantile(timings.claim_ms, 0.5), quantile(timings.claim_ms, 0.99)
-    busy, each_us = used_s / timings.wall_s, used_s / scripts * 1e6
     key = f"{job.act}_{job.rate:.0f}_per_s"
+    shown, steady = _steady(timings, pace, key)
+    busy, each_us = used_s / timings.wall_s, used_s / max(1.0, scripts) * 1e6
     figures = {
         f"answered_per_s_{key}": answered,
         f"claim_p50_ms_{key}": p50,
         f"claim_p99_ms_{key}": p99,
+        **steady,
         f"redis_cpu_share_{key}": busy,
         f"redis_cpu_us_per_script_{key}": each_us,
     }
-    return (f"{job.rate:.0f}", f"{answered:.0f}/s", ms(p50), ms(p99), f"{busy:.0%}", f"{each_us:.0f} µs"), figures
+    cost = "" if job.act == "offer_ping" else f"{each_us:.0f} µs"
+    return (f"{job.rate:.0f}", f"{answered:.0f}/s", ms(p50), ms(p99), *shown, f"{busy:.0%}", cost), figures
+
+
+def _steady(timings: Timings, pace: Pace, key: str) -> tuple[tuple[str, str], dict[str, float]]:
+    """The p99 of what was due and answered while the machine ran at its pace, and how much of all that was."""
+    pairs = zip(timings.due_s, timings.claim_ms, strict=True)
+    steady = [taken for due, taken in pairs if pace.is_steady(due, due + taken / 1000)]
+    share = len(steady) / len(timings.claim_ms)
+    p99 = quantile(steady, 0.99) if steady else float("nan")
+    return (ms(p99), f"{share:.0%}"), {f"steady_p99_ms_{key}": p99, f"steady_share_{key}": share}
 
 
 async def _at_once(
@@ -82,13 +107,18 @@ async def _at_once(
     """Many claims at the same moment, some times over."""
     pool = f"{uuid.uuid4().hex[:8]}-{act}"
     await fill(RedisIndex(redis, "bench", pool), BURST * BURSTS)
-    taken: list[float] = []
-    for turn in range(BURSTS):
-        taken += (await clients_of.run(Job(url, pool, act, turn * BURST, BURST, 1), processes)).claim_ms
-    p50, p99 = quantile(taken, 0.5), quantile(taken, 0.99)
+    taken = Timings()
+    async with watched() as pace:
+        for turn in range(BURSTS):
+            once = await clients_of.run(Job(url, pool, act, turn * BURST, BURST, 1), processes)
+            taken.claim_ms += once.claim_ms
+            taken.due_s += once.due_s
+    p50, p99 = quantile(taken.claim_ms, 0.5), quantile(taken.claim_ms, 0.99)
     who = f"{processes} {'worker' if act == 'burst_worker' else 'bare'}"
-    figures = {f"{act}_p50_ms_{processes}_processes": p50, f"{act}_p99_ms_{processes}_processes": p99}
-    return (f"{BURST} claims at once, {who}", "", f"{len(taken)}", ms(p50), ms(p99), "", ""), figures
+    key = f"{act}_{processes}_processes"
+    shown, steady = _steady(taken, pace, key)
+    figures = {f"{act}_p50_ms_{processes}_processes": p50, f"{act}_p99_ms_{processes}_processes": p99, **steady}
+    return (f"{BURST} at once, {who}", "", f"{len(taken.claim_ms)}", ms(p50), ms(p99), *shown, "", ""), figures
 
 
 async def _cpu(redis: IndexRedis) -> tuple[float, float]:

@@ -39,8 +39,9 @@ class Job:
     pool: str
     act: str
     """`cycle`: claim, release, recycle. `line`: enter the line, release what is held, serve the line. `offer`: claim
-    and release at a given rate, whether or not the last ones were answered; `offer_all`: and recycle. `burst`: one
-    claim of each client, all at once; `burst_worker`: the same through the connections that a worker has."""
+    and release at a given rate, whether or not the last ones were answered; `offer_all`: and recycle; `offer_ping`: two
+    calls that do nothing. `burst`: one claim of each client, all at once; `burst_worker`: the same through the
+    connections that a worker has."""
     first: int
     """The number of the first client; each further one has a number higher by `step`, so that all processes differ."""
     clients: int
@@ -57,7 +58,14 @@ class Timings:
     claim_ms: list[float] = field(default_factory=list[float])
     """From when it was sent, or should have been, to its answer."""
     release_ms: list[float] = field(default_factory=list[float])
+    due_s: list[float] = field(default_factory=list[float])
+    """When each of those was sent, or should have been, on the monotonic clock."""
     wall_s: float = 0.0
+
+    def add(self, due_s: float, answered_s: float) -> None:
+        """A claim that was answered."""
+        self.due_s.append(due_s)
+        self.claim_ms.append((answered_s - due_s) * 1000)
 
 
 def request(request_id: RequestId, tag: Tag, caller: str) -> ClaimRequest:
@@ -94,11 +102,19 @@ async def _claim_and_release(index: LeanIndex, tag: Tag, caller: str, began: flo
     claimed = await index.claim(request(request_id, tag, caller))
     between = time.perf_counter()
     released = await index.release(request_id)
-    timings.claim_ms.append((between - began) * 1000)
+    timings.add(began, between)
     timings.release_ms.append((time.perf_counter() - between) * 1000)
     if not isinstance(claimed, Claimed) or not isinstance(released, Released):
         raise RuntimeError(f"claimed {claimed}, released {released}")
     return released.pod
+
+
+async def _ping_twice(index: LeanIndex, began: float, timings: Timings) -> None:
+    """The same path and as many calls, without a script."""
+    await index.connection.ask(["PING"])
+    between = time.perf_counter()
+    await index.connection.ask(["PING"])
+    timings.add(began, between)
 
 
 async def _cycle(index: LeanIndex, number: int, job: Job, timings: Timings) -> None:
@@ -124,7 +140,7 @@ class _Line:
             waits = await index.claim(question)
             between = time.perf_counter()
             released = await index.release(held)
-            timings.claim_ms.append((between - began) * 1000)
+            timings.add(began, between)
             timings.release_ms.append((time.perf_counter() - between) * 1000)
             if not isinstance(waits, Wait) or not isinstance(released, Released):
                 raise RuntimeError(f"claimed {waits}, released {released}")
@@ -137,7 +153,7 @@ async def _burst(index: LeanIndex, number: int, job: Job, timings: Timings) -> N
     question = request(RequestId(f"burst-{number}"), tag_of(number), f"bench/{number % 20}")
     began = time.perf_counter()
     claimed = await index.claim(question)
-    timings.claim_ms.append((time.perf_counter() - began) * 1000)
+    timings.add(began, time.perf_counter())
     if not isinstance(claimed, Claimed):
         raise RuntimeError(f"claimed {claimed}")
 
@@ -147,7 +163,7 @@ async def _burst_worker(index: RedisIndex, job: Job, timings: Timings) -> None:
 
     async def one(number: int, began: float) -> None:
         claimed = await index.claim(request(RequestId(f"burst-{number}"), tag_of(number), f"bench/{number % 20}"))
-        timings.claim_ms.append((time.perf_counter() - began) * 1000)
+        timings.add(began, time.perf_counter())
         if not isinstance(claimed, Claimed):
             raise RuntimeError(f"claimed {claimed}")
 
@@ -164,6 +180,9 @@ async def _offer(indexes: list[LeanIndex], job: Job, timings: Timings) -> None:
     async def one(number: int, due: float) -> None:
         place, index = await free.get()
         try:
+            if job.act == "offer_ping":
+                await _ping_twice(index, due, timings)
+                return
             # With recycling, tags come back and find their pods clean; without, each takes a pod that nobody has used.
             mine = place if job.act == "offer_all" else number
             tag = tag_of(job.first + mine * job.step)

@@ -32,6 +32,7 @@ class Herd:
         return Timings(
             claim_ms=[value for one in told for value in one.claim_ms],
             release_ms=[value for one in told for value in one.release_ms],
+            due_s=[value for one in told for value in one.due_s],
             wall_s=max(one.wall_s for one in told),
         )
 

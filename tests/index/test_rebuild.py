@@ -1,13 +1,18 @@
 """A lost index is rebuilt from the pods' own accounts, once, and nothing is given away meanwhile."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import pytest
 from fixtures.pods import claimed, recycle, released, request, tag_of, warm
 from fixtures.redis import build, keys_of
 
+from emberpool.pool.index.caller import Argument, ScriptCaller
 from emberpool.pool.index.contract import RebuiltPod
+from emberpool.pool.index.limits import IndexLimits
+from emberpool.pool.index.rebuild import rebuild_index
 from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.index.scripts import Script
 from emberpool.pool.model.claim import Claimed, Closed, Lost, Promote, Provision, Rebuilding, Wait
 from emberpool.pool.model.errors import IndexRebuilding
 from emberpool.pool.model.ids import BootId, PodName, PodUid, RequestId
@@ -184,6 +189,32 @@ async def test_many_pods(index: RedisIndex) -> None:
     await lose(index)
     await rebuilt(index, *(told(f"p{number}", "clean") for number in range(1_203)))
     assert (await index.counts()).idle_fresh == 1_203
+
+
+class _Twice(ScriptCaller):
+    """Sends every page a second time, as a client does that lost the connection before the first answer."""
+
+    async def __call__(self, script: Script, *arguments: Argument) -> Sequence[str]:
+        """Run it, and a page that is not the last again."""
+        reply = await super().__call__(script, *arguments)
+        if script is Script.REBUILD_PAGE and arguments[1] == "":
+            return await super().__call__(script, *arguments)
+        return reply
+
+
+async def test_a_page_that_comes_twice_counts_once(index: RedisIndex) -> None:
+    """Held pods stay their holders', though the page that tells of them was sent again."""
+    await lose(index)
+    pods = [told(f"p{number}", "held", tag_of("a"), 1000 + number, f"r{number}") for number in range(600)]
+    assert await index.try_rebuild_lock("w", 30)
+    twice = _Twice(index.redis, index.base, IndexLimits())
+    assert await rebuild_index(index.redis, twice, index.base, "w", pods)
+    counts = await index.counts()
+    assert ({state: many for state, many in counts.by_state.items() if many}, counts.leases) == (
+        {PodState.LEASED: 600},
+        600,
+    )
+    assert (await claimed(index, "r599", epoch=1599)).pod.name == "p599"
 
 
 async def test_pools_do_not_meet(index: RedisIndex) -> None:

@@ -1,5 +1,5 @@
 -- Write some pods from their own accounts; the last page gives the index its generation. Ungated; only for the holder of
--- the rebuild lock.
+-- the rebuild lock. A page that comes twice, since its answer was lost, changes nothing: everything older was dropped first.
 -- KEYS[1]: generation. ARGV: 1 token of this rebuild, 2 the generation with the last page, else '', 3 pods (JSON list).
 -- Replies: {'done'}, {'none'} if the lock was lost.
 
@@ -16,7 +16,7 @@ local function restore_lease(id, name, pod, hold_ms)
   call('ZADD', key('expiry'), text(lease.expires), id)
 end
 
-for _, told in ipairs(cjson.decode(ARGV[3])) do
+local function restore(told)
   local state = told.state == 'clean' and (told.standby and 'standby' or 'idle') or told.state == 'held' and 'leased' or 'dirty'
   -- A lease that was released, or that another pod claims too, is not given back.
   if state == 'leased' and (told.lease == '' or lease_of(told.lease)) then
@@ -29,6 +29,12 @@ for _, told in ipairs(cjson.decode(ARGV[3])) do
   })
   if state == 'leased' then
     restore_lease(told.lease, told.name, pod, math.floor(told.hold_s * 1000))
+  end
+end
+
+for _, told in ipairs(cjson.decode(ARGV[3])) do
+  if not pod_of(told.name) then
+    restore(told)
   end
 end
 if ARGV[2] ~= '' then
