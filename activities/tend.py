@@ -15,6 +15,7 @@ from emberpool.activities.errors import translated
 from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import TendInput, TendOutput
 from emberpool.activities.pools import Pool, Pools
+from emberpool.activities.probe import pages, probe_idle
 from emberpool.activities.rebuild import rebuild
 from emberpool.activities.recycle import delete, recycle
 from emberpool.activities.start import start_warm
@@ -36,10 +37,10 @@ COMPARE_S = 30.0
 """Pause between two comparisons of the index with everything that the provider has."""
 EXISTING = (PodState.STANDBY, PodState.IDLE, PodState.LEASED, PodState.DIRTY, PodState.RECYCLING)
 """States whose pods the provider must have."""
-ALL = 100_000
-"""More pods than a pool has."""
 PAGE = 100
 """Pods or leases looked at in one round of each kind."""
+PROBE_S = 30.0
+"""How long a pod is left alone before it is asked whether it still serves, and the pause between two rounds of that."""
 GRACE_S = 1.0
 """A dirty pod is left for this long to the workflow that is releasing it; after that nobody else comes."""
 LAST_S = 5.0
@@ -64,6 +65,7 @@ class Tending:
             tender = Tender(pool, self._pools.sweep_quiet_s)
             async with heartbeating(self._pools.heartbeat_s, lambda: tender.done), asyncio.TaskGroup() as group:
                 tender.beside(group, tender.watch())
+                tender.beside(group, tender.probe())
                 await tender.rounds(group, time.monotonic() + STAY_S)
                 await tender.stop()
             return tender.done
@@ -153,7 +155,7 @@ class Tender:
             return
         self._compared = time.monotonic()
         # The index first: a pod that is ready there was created before the provider is asked.
-        held = [pod.name for state in EXISTING for pod in await self._pool.index.pods(state, ALL)]
+        held = [pod.name for state in EXISTING async for page in pages(self._pool, state) for pod in page]
         listed = {facts.name for facts in await self._pool.provider.list()}
         for name in held:
             if name not in listed:
@@ -169,6 +171,12 @@ class Tender:
             except EmberpoolError as error:
                 log.warning("watching %s: %s", self._pool.profile.name, error)
             await asyncio.sleep(ROUND_S)
+
+    async def probe(self) -> None:
+        """Go round the pods that nobody uses, at leisure."""
+        while True:
+            await asyncio.sleep(PROBE_S)
+            await self._quietly(lambda: probe_idle(self._pool, PROBE_S))
 
     async def _saw(self, facts: PodFacts) -> None:
         if facts.phase is not Phase.FAILED:

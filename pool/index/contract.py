@@ -303,8 +303,9 @@ class PoolIndex(Protocol):
         doubling gaps up to 5 min."""
         ...
 
-    async def pods(self, state: PodState, limit: int, older_than_s: float = 0.0) -> list[PodRecord]:
-        """Pods in a state, longest in it first; only those in it for at least `older_than_s`, by the index's clock."""
+    async def pods(self, state: PodState, limit: int, older_than_s: float = 0.0, skip: int = 0) -> list[PodRecord]:
+        """Pods in a state, longest in it first; only those in it for at least `older_than_s`, by the index's clock.
+        Of those the first `skip` are left out."""
         ...
 
     async def pod(self, name: PodName) -> PodRecord | None: ...

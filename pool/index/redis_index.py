@@ -187,9 +187,9 @@ class RedisIndex:
             lease_record(row) for row in rows(await self._run.built(Script.QUIET_LEASES, milliseconds(quiet_s), limit))
         ]
 
-    async def pods(self, state: PodState, limit: int, older_than_s: float = 0.0) -> list[PodRecord]:
+    async def pods(self, state: PodState, limit: int, older_than_s: float = 0.0, skip: int = 0) -> list[PodRecord]:
         """See PoolIndex.pods."""
-        reply = await self._run.built(Script.PODS, state.value, limit, milliseconds(older_than_s))
+        reply = await self._run.built(Script.PODS, state.value, limit, milliseconds(older_than_s), skip)
         return [pod_record(row) for row in rows(reply)]
 
     async def pod(self, name: PodName) -> PodRecord | None:

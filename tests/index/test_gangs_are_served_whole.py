@@ -1,13 +1,13 @@
 """A gang gets all of its pods or none, from any source, and neither stops the line nor is starved by it."""
 
 from fixtures.index_checks import assert_sound, snapshot
-from fixtures.pods import age, ask_gang, claimed, gang_of, ready, recycle, released, request, used, warm
+from fixtures.pods import age, ask_gang, claimed, gang_of, ready, recycle, released, request, tag_of, used, warm
 from fixtures.waiting import wait_until
 
-from emberpool.pool.index.contract import Released
+from emberpool.pool.index.contract import RebuiltPod, Released
 from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.claim import Claimed, Closed, Expired, Promote, Provision, Source, Swap, Wait
-from emberpool.pool.model.ids import PodName, RequestId
+from emberpool.pool.model.ids import BootId, PodName, PodUid, RequestId
 from emberpool.pool.model.state import PodState
 
 
@@ -215,6 +215,33 @@ async def test_a_gang_forms_anew_after_the_index_was_lost(index: RedisIndex) -> 
         assert isinstance(reply, Provision)
         await ready(index, reply.pod)
     assert all(isinstance(reply, Claimed) for reply in await ask_gang(index, gang))
+
+
+async def test_a_member_whose_gang_has_begun_waits_for_nobody(index: RedisIndex) -> None:
+    """One was given back its pod by a rebuild, and ends; the other never opened its own, gets one, and goes on."""
+    gang = gang_of("g", 2)
+    await index.redis.commands.delete(f"{index.base}generation")
+    assert await index.try_rebuild_lock("tests", 30.0)
+    held = RebuiltPod(
+        name=PodName("p1"),
+        uid=PodUid("u"),
+        boot_id=BootId("b"),
+        endpoint="unix:/p1",
+        image="base",
+        state="held",
+        tag=tag_of("a"),
+        epoch=5,
+        lease=gang.members[1],
+        hold_s=60,
+    )
+    assert await index.rebuild("tests", [held])
+    await index.set_targets(1, 2, 0)
+    first = request(gang.members[0], gang=gang)
+    reply = await index.claim(first)
+    assert isinstance(reply, Provision)
+    await released(index, gang.members[1])
+    await ready(index, reply.pod)
+    assert isinstance(await index.claim(first), Claimed)
 
 
 async def test_no_gang_is_starved_by_singles_and_no_single_by_gangs(index: RedisIndex) -> None:

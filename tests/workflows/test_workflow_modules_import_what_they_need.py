@@ -50,8 +50,8 @@ print(len(WORKFLOWS), sorted({name for name in ran if name != "<string>" and "_i
 
 
 async def test_a_run_begins_without_an_import() -> None:
-    """What workflows need is loaded as the worker is made: no run imports anything, so that the first ones on a starved
-    worker do not spend their two seconds on it; the SDK alone loads one file of its own (temporalio/sdk-python#1834)."""
+    """What workflows need is loaded as the worker is made. No run imports anything but one file of the SDK, so that the
+    first ones on a starved worker do not spend their two seconds on it (temporalio/sdk-python#1834)."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-P", "-c", _LOADING, stdout=PIPE)
     told, _ = await process.communicate()
     count, modules = told.decode().split(maxsplit=1)

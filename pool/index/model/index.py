@@ -318,10 +318,10 @@ class ModelIndex:
         """See PoolIndex.quiet_leases."""
         return self._swept().quiet_leases(milliseconds(quiet_s), limit)
 
-    async def pods(self, state: PodState, limit: int, older_than_s: float = 0.0) -> list[PodRecord]:
+    async def pods(self, state: PodState, limit: int, older_than_s: float = 0.0, skip: int = 0) -> list[PodRecord]:
         """See PoolIndex.pods."""
         memory = self._begin()
-        names = memory.shelf("pods", state).up_to(memory.now - milliseconds(older_than_s), limit)
+        names = memory.shelf("pods", state).up_to(memory.now - milliseconds(older_than_s), skip + limit)[skip:]
         return [pod_record(name, memory.pods[name]) for name in names]
 
     async def pod(self, name: PodName) -> PodRecord | None:

@@ -60,17 +60,17 @@ class Ladder:
             self._whole(memory.gangs[lease.gang])
 
     def _whole(self, gang: GangRecord) -> None:
-        """If every member has its pod now, all learn of it at once."""
+        """If every member that still gathers has its pod now, all of those learn of it at once."""
         memory = self._memory
-        members = {name: memory.leases.get(name) for name in gang.members}
-        if any(lease is None or lease.state != "leased" for lease in members.values()):
+        members = {name: memory.leases[name] for name in gang.members if name in memory.leases}
+        gathered = {name: lease for name, lease in members.items() if lease.gathering}
+        if any(lease.state != "leased" for lease in gathered.values()):
             return
-        for name, lease in members.items():
-            if lease is not None:
-                lease.gathering = False
-                memory.set_expiry(name)
-                memory.wake(name)
-                memory.keep_for(f"gang:{lease.gang}", memory.limits.tombstone_ms)
+        for name, lease in gathered.items():
+            lease.gathering = False
+            memory.set_expiry(name)
+            memory.wake(name)
+            memory.keep_for(f"gang:{lease.gang}", memory.limits.tombstone_ms)
 
     def being_made(self, request_id: str) -> bool:
         """Whether a pod is made, promoted or swapped for the request, which has no deadline while its holder lives."""

@@ -5,16 +5,20 @@ local function members_of(gang)
   return members and cjson.decode(members) or {}
 end
 
--- If every member of a gang has its pod now, all learn of it at once.
+-- If every member of a gang has its pod now, all learn of it at once. Members that do not gather have begun before: the
+-- index was lost since, and gave their pods back to them, or they have ended.
 function rare.gang_whole(gang)
-  local members = members_of(gang)
-  for _, id in ipairs(members) do
+  local gathered = {}
+  for _, id in ipairs(members_of(gang)) do
     local lease = lease_of(id)
-    if not lease or lease.state ~= 'leased' then
-      return
+    if lease and lease.gathering == '1' then
+      if lease.state ~= 'leased' then
+        return
+      end
+      gathered[#gathered + 1] = id
     end
   end
-  for _, id in ipairs(members) do
+  for _, id in ipairs(gathered) do
     local lease = lease_of(id)
     lease.gathering = ''
     set_expiry(id, lease)
