@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from temporalio import activity
 
+from emberpool.activities import gang_network
 from emberpool.activities.models import Lease
 from emberpool.activities.pools import Pool
 from emberpool.pool.client.emberd_client import LeaseProof
@@ -212,6 +213,7 @@ async def _why_lost(pool: Pool, ref: SandboxRef, name: PodName, seen: str) -> st
 
 
 def _lease(call: OpenCall, claimed: Claimed, ref: SandboxRef, scheduled: datetime) -> Lease:
+    place = gang_network.seat(call.pool, ref)
     waited = (datetime.now(UTC) - scheduled).total_seconds() - call.ran_s
     return Lease(
         pod=claimed.pod.name,
@@ -219,7 +221,8 @@ def _lease(call: OpenCall, claimed: Claimed, ref: SandboxRef, scheduled: datetim
         source=claimed.source,
         ttfc_s=max(0.0, waited) if ref.epoch is None else None,
         attestation=claimed.attestation,
-        host=_host(call),
+        host=place.address if place else _host(call),
+        device=gang_network.DEVICE if place else "",
     )
 
 
@@ -227,5 +230,5 @@ def _host(call: OpenCall) -> str:
     """Address of the pod for its gang's other members; empty if there is none."""
     local = call.pool.profile.provider is ProviderKind.LOCAL
     if local and call.pool.profile.gang_peers:
-        return "127.0.0.1"  # only plain pods may promise peers: they run on the host's own network
+        return "127.0.0.1"  # a plain pod: it runs on the host's own network
     return urlsplit(call.pod.endpoint).hostname or ""

@@ -30,6 +30,8 @@ class Lease(Frozen):
     """The reset that the pod came from, if it was used before."""
     host: str = ""
     """Address at which pods of one gang reach this one; empty if nothing does (a unix socket)."""
+    device: str = ""
+    """Network device that has this address, if programs would not find it by the host's name."""
 
 
 class CallInput(Frozen):

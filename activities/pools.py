@@ -56,7 +56,7 @@ class Pool:
             raise InvalidInput(
                 "peers",
                 f"pods of profile {self.profile.name!r} cannot reach each other (gang_peers is false): "
-                "open the group without peers, or take a profile of provider 'kubernetes' with gang_peers",
+                "open the group without peers, or take a profile with gang_peers",
             )
         reply = await self.index.claim(
             ClaimRequest(

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from temporalio import activity
 
-from emberpool.activities import names
+from emberpool.activities import gang_network, names
 from emberpool.activities.calls import OpenCall, call_ended, on_pod
 from emberpool.activities.errors import translated
 from emberpool.activities.execution import execution_id
@@ -118,6 +118,7 @@ class SandboxCalls:
 
         async def open_(open_call: OpenCall) -> None:
             await open_call.pool.client.bind(open_call.pod, open_call.proof, {}, ())
+            await gang_network.join(open_call.pool, open_call.pod, open_call.proof, call.ref)
 
         with translated():
             return await self._short(call, open_)

@@ -3,8 +3,8 @@
     emberpool dev --profiles examples/gang.yaml        # in one terminal
     python examples/gang_at_work.py                    # in another
 
-The profile is of plain local pods, which share this machine's network: for trusted code only. The same job runs
-wherever a profile has `gang_peers`.
+The pods are isolated from this machine and from each other, but for a network that the job has to itself. The same job
+runs wherever a profile has `gang_peers`.
 """
 
 import asyncio

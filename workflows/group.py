@@ -8,16 +8,21 @@ from typing import Any, Self, TypeVar, overload
 
 from emberpool.activities import names
 from emberpool.pool.model.binding import Binding
+from emberpool.pool.model.checkpoint import Checkpoint
 from emberpool.pool.model.claim import MOST_MEMBERS, ClaimSpec, Gang, SandboxRef
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.gang_job import RENDEZVOUS_PORT
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.rollout import TextFile
+from emberpool.workflows.checkpoints import image_of, restore
 from emberpool.workflows.holder import new_request, this_workflow
 from emberpool.workflows.sandbox import Sandbox
 
 T = TypeVar("T")
+
+DEVICE_VARIABLES = ("EMBERPOOL_DEVICE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+"""Where torch's libraries look for the device to use. They go by the host's name otherwise, which is the loopback's."""
 
 
 class SandboxGroup(Sequence[Sandbox]):
@@ -26,7 +31,8 @@ class SandboxGroup(Sequence[Sandbox]):
 
     Every command of a member finds EMBERPOOL_RANK and EMBERPOOL_WORLD_SIZE, and the same as RANK and WORLD_SIZE; with
     peers also EMBERPOOL_PEERS (addresses by rank, with commas between), MASTER_ADDR (that of rank 0), MASTER_PORT, and
-    both as EMBERPOOL_RENDEZVOUS: where rank 0 listens for the others.
+    both as EMBERPOOL_RENDEZVOUS: where rank 0 listens for the others. Where the gang has a network to itself (isolated
+    local pods), EMBERPOOL_DEVICE and the variables of torch's libraries name its device.
     """
 
     def __init__(
@@ -37,9 +43,10 @@ class SandboxGroup(Sequence[Sandbox]):
         port: int = RENDEZVOUS_PORT,
         files: Sequence[TextFile] = (),
         binding: Binding | None = None,
+        from_: Sequence[Checkpoint] = (),
     ) -> None:
         self._members, self._peers, self._env = tuple(members), peers, dict(env)
-        self._port, self._files, self._binding = port, tuple(files), binding
+        self._port, self._files, self._binding, self._from = port, tuple(files), binding, tuple(from_)
 
     @classmethod
     def open(
@@ -53,6 +60,7 @@ class SandboxGroup(Sequence[Sandbox]):
         env: Mapping[str, str] | None = None,
         files: Sequence[TextFile] = (),
         binding: Binding | None = None,
+        from_: Checkpoint | Sequence[Checkpoint] | None = None,
         image: str = "",
         reuse_key: str = "",
         fingerprint: str = "",
@@ -67,6 +75,8 @@ class SandboxGroup(Sequence[Sandbox]):
             peers: whether the members must reach each other; their profile must promise it (`gang_peers`).
             port: of the rendezvous, if there are peers.
             env, files, binding: bound to every member besides the topology.
+            from_: what each member starts from, restored before that: one checkpoint for all, or one per rank, as
+                `checkpoint` gives them.
             wait_timeout: how long the group may stand in line before NoCapacity. A group that is larger than the pool's
                 ceiling is NoCapacity at once.
 
@@ -75,6 +85,11 @@ class SandboxGroup(Sequence[Sandbox]):
         """
         if not 1 <= size <= MOST_MEMBERS:
             raise InvalidInput("size", f"{size}: a group has 1 to {MOST_MEMBERS} members")
+        starts = [] if from_ is None else [from_] * size if isinstance(from_, Checkpoint) else list(from_)
+        if starts and len(starts) != size:
+            raise InvalidInput("from_", f"there are {len(starts)} checkpoints for {size} members: give one, or {size}")
+        for start in starts:
+            image = image_of(start, image)
         spec = checked(
             ClaimSpec,
             profile=profile,
@@ -91,7 +106,7 @@ class SandboxGroup(Sequence[Sandbox]):
         requests = tuple(new_request() for _ in range(size))
         gang, holder = Gang(id=new_request(), members=requests, peers=peers), this_workflow()
         refs = [SandboxRef(request_id=request, spec=spec, holder=holder, gang=gang) for request in requests]
-        return cls([Sandbox(ref, task_queue) for ref in refs], peers, env or {}, port, files, binding)
+        return cls([Sandbox(ref, task_queue) for ref in refs], peers, env or {}, port, files, binding, starts)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -116,10 +131,16 @@ class SandboxGroup(Sequence[Sandbox]):
         """
         return await _all([member.run(command, **options) for member in self._members])
 
+    async def checkpoint(self) -> tuple[Checkpoint, ...]:
+        """Save what every member's jobs have changed in its files, by rank; see `Sandbox.checkpoint`."""
+        return tuple(await _all([member.checkpoint() for member in self._members]))
+
     async def __aenter__(self) -> Self:
         try:
             if self._peers:
                 await _all([member.claim() for member in self._members])
+            if self._from:
+                await _all([restore(member, start) for member, start in zip(self._members, self._from, strict=True)])
             await _all(
                 [
                     member.bind(env=self._topology(rank), files=self._files, binding=self._binding)
@@ -162,6 +183,9 @@ class SandboxGroup(Sequence[Sandbox]):
             hosts = [member.lease.host if member.lease else "" for member in self._members]
             env |= {"EMBERPOOL_PEERS": ",".join(hosts), "MASTER_ADDR": hosts[0], "MASTER_PORT": str(self._port)}
             env["EMBERPOOL_RENDEZVOUS"] = f"{hosts[0]}:{self._port}"
+            lease = self._members[rank].lease
+            if lease is not None and lease.device:
+                env |= dict.fromkeys(DEVICE_VARIABLES, lease.device)
         return {**env, **self._env}
 
 

@@ -1,10 +1,12 @@
-"""What a sandbox has besides commands and files: processes, shells and ports, in a workflow or outside."""
+"""What a sandbox has besides commands and files: processes, shells, ports, checkpoints, in a workflow or outside."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 
+from emberpool.pool.model.checkpoint import Checkpoint
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.port import PortAnswer, PortRequest
+from emberpool.workflows.checkpoints import CHECKPOINT_LIMIT, save_checkpoint
 from emberpool.workflows.invoker import Invoker
 from emberpool.workflows.ports import request_port
 from emberpool.workflows.processes import Processes
@@ -22,6 +24,16 @@ class SandboxParts(Invoker):
     def shell(self, program: str = "/bin/sh", *, cwd: str | None = None, shell_id: str | None = None) -> Shell:
         """A shell that lives on between commands; it starts with its first. A `shell_id` finds one again."""
         return Shell.of(self, program, cwd, shell_id)
+
+    async def checkpoint(self, *, time_limit: timedelta = CHECKPOINT_LIMIT) -> Checkpoint:
+        """Save all that its jobs have changed in its files, for `open(from_=...)`: as often as you like, in several at
+        once. Running processes and /dev/shm are no part of it; it goes on as before.
+
+        Raises:
+            SandboxFileError: a file changed while it was read; the error names it.
+            InvalidInput: the worker has no blob store.
+        """
+        return await save_checkpoint(self, time_limit)
 
     async def request_port(
         self,

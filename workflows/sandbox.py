@@ -36,7 +36,7 @@ from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.inputs import checked
 from emberpool.pool.model.rollout import TextFile
 from emberpool.workflows.binding import bind_entered, bound_summary, prepare
-from emberpool.workflows.checkpoints import CHECKPOINT_LIMIT, image_of, restore_entered, save_checkpoint
+from emberpool.workflows.checkpoints import image_of, restore_entered
 from emberpool.workflows.handle import Handle
 from emberpool.workflows.holder import new_request, this_workflow
 from emberpool.workflows.parts import SandboxParts
@@ -221,16 +221,6 @@ class Sandbox(SandboxFiles, SandboxParts, Handle):
     async def claim(self) -> None:
         """Claim the pod now, without a command. Optional: the first call claims it otherwise."""
         await self.invoke(names.OPEN_SANDBOX, lambda ref: CallInput(ref=ref), CallOutput, summary="open sandbox")
-
-    async def checkpoint(self, *, time_limit: timedelta = CHECKPOINT_LIMIT) -> Checkpoint:
-        """Save all that its jobs have changed in its files, for `Sandbox.open(from_=...)`: as often as you like, in
-        several at once. Running processes and /dev/shm are no part of it; it goes on as before.
-
-        Raises:
-            SandboxFileError: a file changed while it was read; the error names it.
-            InvalidInput: the worker has no blob store.
-        """
-        return await save_checkpoint(self, time_limit)
 
     async def watch(self, execution_id: ExecutionId) -> WatchOutput:
         """How far a command is that another task of the workflow runs; its id is `ids.activity_execution`'s."""

@@ -36,6 +36,7 @@ from emberpool.pool.model.session import (
     WhereCommand,
     WriteSessionFile,
 )
+from emberpool.workflows.checkpoints import restore
 from emberpool.workflows.sandbox import Sandbox
 
 SESSION_TURNS = "SessionTurns"
@@ -59,7 +60,7 @@ class SandboxSession:
         carried = given.carried or SessionCarried()
         self._commands = {command.execution_id: command for command in carried.ended}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._bound = given.binding().empty or carried.bound
+        self._bound = (given.binding().empty and given.checkpoint is None) or carried.bound
         self._binding = asyncio.Lock()
         self._updates = 0
         self._last = workflow.now()
@@ -221,12 +222,16 @@ class SandboxSession:
             await self._sandbox.claim()
 
     async def _bind(self) -> None:
-        """Bind before the first call; a call that finds it in vain has its error, and the next one tries again."""
+        """Restore and bind before the first call; a call that finds it in vain has its error, and the next one tries
+        again."""
         if self._bound:
             return
         async with self._binding:
             if not self._bound:
-                await self._sandbox.bind(binding=self._given.binding())
+                if self._given.checkpoint is not None:
+                    await restore(self._sandbox, self._given.checkpoint)
+                if not self._given.binding().empty:
+                    await self._sandbox.bind(binding=self._given.binding())
                 self._bound = True
 
     async def _run(self, execution_id: str, command: Command) -> None:

@@ -188,7 +188,7 @@ class Unpacker:
         if info.type == tarfile.DIRTYPE:
             self._folder(info.name, path, info.mode & 0o777)
         elif info.type == tarfile.SYMTYPE:
-            _demand_inside(info.name, path, info.linkname)
+            demand_inside(info.name, path, info.linkname)
             self._make_way(info.name, path)
             os.symlink(info.linkname.encode("utf-8", "surrogateescape"), os.path.join(self._into, path))
         elif info.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
@@ -298,10 +298,10 @@ def safe_path(name: str) -> bytes:
     return b"/".join(parts)
 
 
-def _demand_inside(name: str, path: bytes, target: str) -> None:
+def demand_inside(name: str, path: bytes, target: str) -> None:
     """A link may begin with as many '..' as its folder is deep, and have none later: a folder before it may be a link,
     from where '..' leads elsewhere."""
-    if not target or target.startswith("/"):
+    if not target or target.startswith("/") or "\0" in target:
         raise BadEntry(name, f"is a link out of the folder, to {target!r}")
     parts = [part for part in target.split("/") if part not in ("", ".")]
     ups = 0

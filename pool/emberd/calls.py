@@ -4,9 +4,9 @@ import base64
 import json
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from emberpool.pool.emberd import exec_request, filecalls, steering
+from emberpool.pool.emberd import exec_request, filecalls, netns, steering
 from emberpool.pool.emberd.config import Config, RoomSpec
 from emberpool.pool.emberd.execution import Execution, Request
 from emberpool.pool.emberd.executions import Executions
@@ -14,6 +14,7 @@ from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.emberd.keeper import Keeper
 from emberpool.pool.emberd.layers import Layers
 from emberpool.pool.emberd.ledger import Ledger
+from emberpool.pool.emberd.peering import Peering
 from emberpool.pool.emberd.ports import Ports
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.room import Room, RoomError
@@ -46,6 +47,7 @@ class Calls:
         self.executions = Executions(self._spills)
         self._shells = Shells(self.executions)
         self.ports = Ports()
+        self._peering = Peering(config.switch)
         self._watchdog = Watchdog(
             self.executions,
             keeper.shape.memory_mb,
@@ -134,7 +136,21 @@ class Calls:
 
     def request_port(self, claim: Claim, body: Dict[str, Any]) -> Answer:
         """POST /v1/http."""
-        answer = self.ports.request(body)
+        room = self.holder_room(claim) if self._config.room.own_network else None
+
+        def in_room(do: Callable[[], None]) -> None:
+            assert room is not None
+            with netns.of_process(room.pid) as namespace:
+                self._demand_lease(claim)  # the room lived when its namespace was opened: it is no later process's
+                netns.run_in(namespace, do)
+
+        answer = self.ports.request(body, in_room if room is not None else None)
+        self._demand_lease(claim)
+        return json_answer(answer)
+
+    def join_network(self, claim: Claim, body: Dict[str, Any]) -> Answer:
+        """POST /v1/network."""
+        answer = self._peering.join(self.holder_room(claim), body, lambda: self._demand_lease(claim))
         self._demand_lease(claim)
         return json_answer(answer)
 

@@ -81,6 +81,8 @@ class Config(NamedTuple):
     """UUIDs of the devices that jobs may use."""
     nvml: str
     """The library that devices are asked through."""
+    switch: str = ""
+    """Unix socket of whoever passes frames on between the rooms of one gang; empty: gangs have no network here."""
     scratch_tmpfs_mb: int = 0
     """MiB of a tmpfs that emberd mounts over the scratch folder; 0: what lies there already is good enough."""
 
@@ -126,6 +128,7 @@ def parse(text: bytes) -> Config:
         standby_mb=_standby(data.get("standby")),
         gpus=_gpus(as_object(data.get("gpus")) or {}),
         nvml=str((as_object(data.get("gpus")) or {}).get("library") or gpu.LIBRARY),
+        switch=_switch(room),
         scratch_tmpfs_mb=_megabytes("scratch_tmpfs_mb", data.get("scratch_tmpfs_mb", 0), at_least=0),
     )
 
@@ -150,6 +153,13 @@ def _room(room: Dict[str, Any], scratch: str, limits: Limits) -> RoomSpec:
     if network not in ("pod", "own"):
         raise BadConfig("room.network: must be 'pod' or 'own'")
     return RoomSpec(mode, binds, overlay, scratch, limits, network == "own", job_uid)
+
+
+def _switch(room: Dict[str, Any]) -> str:
+    switch = str(room.get("switch") or "")
+    if switch and room.get("network") != "own":
+        raise BadConfig("room.switch: needs rooms with a network of their own (room.network 'own')")
+    return switch
 
 
 def _job_uid(value: Any) -> int:

@@ -65,6 +65,11 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(flags), "unshare")
 
 
+def enter_namespace(handle: int, kind: int) -> None:
+    """Move this thread into a namespace by its open file."""
+    _check(_libc.setns(handle, kind), "setns")
+
+
 def fork_into(flags: int) -> int:
     """Fork a child into new namespaces; 0 in the child. Only for a process without threads.
 

@@ -1,6 +1,6 @@
-"""HTTP requests to a server that a job runs, on the pod's loopback and nowhere else.
+"""HTTP requests to a server that a job runs, on its loopback and nowhere else.
 
-Rooms share the pod's network namespace, so emberd reaches the server as another job would.
+emberd reaches the server as another job would: rooms share the pod's network namespace, or a thread enters theirs.
 """
 
 import base64
@@ -9,11 +9,14 @@ import re
 import socket
 import threading
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Generator, List, Set, Tuple
+from typing import Any, Callable, Dict, Generator, List, Optional, Set, Tuple
 
 from emberpool.pool.emberd import exec_request, sockets
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.shape import as_list
+
+Within = Callable[[Callable[[], None]], None]
+"""Does what it is given, somewhere."""
 
 MAX_BODY = 16 * 1024 * 1024
 _HOPS = {"connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "te", "trailer", "host"}
@@ -32,8 +35,8 @@ class Ports:
         """Note what is open now: emberd's own port and those of other containers of the pod."""
         self._before = {port for where in sockets.waiting() if where[0].startswith("tcp") for port in _port(where)}
 
-    def request(self, body: Dict[str, Any]) -> Dict[str, Any]:
-        """One request, one answer.
+    def request(self, body: Dict[str, Any], in_room: Optional[Within] = None) -> Dict[str, Any]:
+        """One request, one answer. `in_room` does something in the room's own network; None: it shares the pod's.
 
         Raises:
             Refused: 409 no_server, nobody listens there, or no answer came in time; 400, naming the field.
@@ -41,7 +44,7 @@ class Ports:
         port = body.get("port")
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
             raise bad_request("port", "must lie between 1 and 65535")
-        if port in self._before:
+        if port in self._before and in_room is None:
             raise bad_request("port", "was open before any job: it is no job's")
         method = exec_request.checked_text("method", body.get("method") or "GET")
         path = exec_request.checked_text("path", body.get("path") or "/")
@@ -52,7 +55,10 @@ class Ports:
         headers, data = _headers(body.get("headers") or []), exec_request.decoded("body", body.get("body") or "")
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=time_limit_s)
         try:
-            connection.connect()
+            if in_room is None:
+                connection.connect()
+            else:
+                in_room(connection.connect)
             with _ended_after(connection.sock, time_limit_s):
                 _send(connection, (method, path), headers, data)
                 return _answer(connection.getresponse(), limit)

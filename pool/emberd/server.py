@@ -280,6 +280,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.calls.run_in_shell(claim, unquote(where[3], errors="surrogateescape"), _object(body))
         if where == ("POST", "v1", "http"):
             return self.calls.request_port(claim, _object(body))
+        if where == ("POST", "v1", "network"):
+            return self.calls.join_network(claim, _object(body))
         if where[:3] == ("GET", "v1", "exec") and where[4:] == ("output",):
             return self.transfers.output(claim, unquote(where[3], errors="surrogateescape"), _fields(query))
         if where == ("GET", "v1", "download"):

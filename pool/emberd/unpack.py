@@ -1,6 +1,7 @@
 """Unpacks an archive that nobody vouches for: nothing of it may land, or point, outside of its folder.
 
-Entries are judged one by one and refused by name. tarfile's own filter for this came with Python 3.12.
+Entries are judged one by one and refused by name, by the rules of archive.py, which takes a stream as it comes: here
+the whole archive is on the disk, may be compressed or a zip, and may have hard links.
 """
 
 import gzip
@@ -11,6 +12,8 @@ import tarfile
 import zipfile
 import zlib
 from typing import IO, Any, Callable, Iterator, NamedTuple, Optional, cast
+
+from emberpool.pool.emberd.archive import BadEntry, demand_inside, safe_path
 
 MOST_BYTES = 8 * 1024 * 1024 * 1024
 """Unpacked size at which an archive is refused: a small one can be made to fill any disk."""
@@ -91,21 +94,22 @@ def _judged(archive: str) -> Iterator[Entry]:
 
 
 def _judge(entry: Entry) -> None:
-    if "\0" in entry.name or "\0" in entry.target:
-        raise BadArchive(f"entry {entry.name!r}: holds a NUL byte")
-    if _leads_out(entry.name):
-        raise BadArchive(f"entry {entry.name!r}: lies outside of the archive's folder")
+    """By the same rules as what is uploaded."""
     if entry.kind == "other":
-        raise BadArchive(f"entry {entry.name!r}: is neither file, folder nor link")
-    base = os.path.dirname(entry.name) if entry.kind == "link" else ""
-    if entry.kind in ("link", "hardlink") and (not entry.target or _leads_out(entry.target, base)):
-        raise BadArchive(f"entry {entry.name!r}: links to {entry.target!r}, outside of the archive's folder")
-
-
-def _leads_out(path: str, base: str = "") -> bool:
-    if path.startswith("/"):
-        return True
-    return os.path.normpath(os.path.join(base, path or ".")).split("/")[0] == ".."
+        raise BadArchive(f"entry {entry.name!r} is neither file, folder nor link")
+    try:
+        path = safe_path(entry.name)
+        if entry.kind == "link":
+            demand_inside(entry.name, path, entry.target)
+    except BadEntry as error:
+        raise BadArchive(f"entry {error}") from error
+    if entry.kind == "hardlink":
+        try:
+            safe = bool(safe_path(entry.target))
+        except BadEntry:
+            safe = False
+        if not safe:
+            raise BadArchive(f"entry {entry.name!r} is a link out of the folder, to {entry.target!r}")
 
 
 def _write(folder: str, entry: Entry) -> None:
@@ -121,7 +125,7 @@ def _write(folder: str, entry: Entry) -> None:
         return
     if os.path.lexists(place):
         if stat.S_ISDIR(os.lstat(place).st_mode):
-            raise BadArchive(f"entry {entry.name!r}: is there as a folder already")
+            raise BadArchive(f"entry {entry.name!r} is there as a folder already")
         os.unlink(place)
     if entry.kind == "link":
         os.symlink(entry.target, place)
@@ -142,7 +146,7 @@ def _real_folders(folder: str, name: str, told: str) -> None:
             os.mkdir(place, 0o755)
             continue
         if not stat.S_ISDIR(kind):
-            raise BadArchive(f"entry {told!r}: passes through {part!r}, which is no folder")
+            raise BadArchive(f"entry {told!r} passes through {part!r}, which is no folder")
 
 
 def _link(folder: str, entry: Entry, place: str) -> None:
@@ -150,7 +154,7 @@ def _link(folder: str, entry: Entry, place: str) -> None:
     _real_folders(folder, os.path.dirname(name), entry.name)
     source = os.path.join(folder, name)
     if not os.path.lexists(source) or not stat.S_ISREG(os.lstat(source).st_mode):
-        raise BadArchive(f"entry {entry.name!r}: links to {entry.target!r}, which is no file of the archive")
+        raise BadArchive(f"entry {entry.name!r} links to {entry.target!r}, which is no file of the archive")
     os.link(source, place, follow_symlinks=False)
 
 
@@ -220,7 +224,7 @@ def _tar_entries(archive: str) -> Iterator[Entry]:
 def _members(tar: tarfile.TarFile, measured: _Measured) -> Iterator[Entry]:
     for member in tar:
         if member.sparse is not None:
-            raise BadArchive(f"entry {member.name!r}: is a sparse file")
+            raise BadArchive(f"entry {member.name!r} is a sparse file")
         kind = "other"
         if member.isreg():
             kind = "file"

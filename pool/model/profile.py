@@ -91,8 +91,8 @@ class Profile(Strict):
     isolation: Isolation = Isolation.BUBBLEWRAP
     network: Network = Network.NONE
     gang_peers: bool = False
-    """Whether pods of one gang may reach each other. Of local pods only plain ones can, which share the host's
-    loopback with everything; isolated ones have no network in common."""
+    """Whether pods of one gang may reach each other. Rooms of isolated local pods then have a network of their own, and
+    those of a gang one in common; plain ones share the host's loopback with everything."""
     warm_up: tuple[str, ...] = ()
     """Command run once in a new pod before it counts as ready."""
     kubernetes: KubernetesPods = KubernetesPods()
@@ -115,12 +115,6 @@ class Profile(Strict):
             raise ValueError(
                 f"standby ({self.standby}) and min_warm ({self.min_warm}) together are above max_pods "
                 f"({self.max_pods}): lower one or raise the ceiling"
-            )
-        if self.gang_peers and self.provider is ProviderKind.LOCAL and self.isolation is not Isolation.PLAIN:
-            raise ValueError(
-                "gang_peers is refused for isolated local pods: each has its own loopback only and no network in "
-                "common; leave it out (gangs without peers work), use provider 'kubernetes', or, for trusted code "
-                "only, isolation 'plain'"
             )
         self._agree_on_tier()
         for name, root in self.images.items():

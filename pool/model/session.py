@@ -3,6 +3,7 @@
 from pydantic import Field, JsonValue
 
 from emberpool.pool.model.binding import Binding, Bundle, Requirements, SecretRef, Secrets
+from emberpool.pool.model.checkpoint import Checkpoint
 from emberpool.pool.model.claim import SandboxRef, Source
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.frozen import Bytes, Frozen, Strict
@@ -48,7 +49,7 @@ class SessionCarried(Frozen):
     ended: tuple[SessionCommand, ...] = ()
     """The latest commands, as far as they fit."""
     bound: bool = False
-    """Whether the session's code, packages and secrets are in the sandbox."""
+    """Whether the session's checkpoint, code, packages and secrets are in the sandbox."""
 
 
 class SessionInput(Strict):
@@ -73,6 +74,8 @@ class SessionInput(Strict):
     """Python packages that commands can import, as lines of a requirements file or a lock."""
     secrets: Secrets = Field(default_factory=dict[str, SecretRef])
     """Environment variables by reference to what the worker has: `{"API_KEY": "env:JOB_API_KEY"}`."""
+    checkpoint: Checkpoint | None = None
+    """What a sandbox of the same image had changed, restored before the first call and before the code."""
     carried: SessionCarried | None = None
     """Set by the workflow itself when it continues as new."""
 

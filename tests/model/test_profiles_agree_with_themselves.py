@@ -10,7 +10,6 @@ from emberpool.pool.model.profile import parse_profiles
     ("text", "problem"),
     [
         ("{name: a, min_warm: 1, standby: 4, max_pods: 4}", "together are above max_pods"),
-        ("{name: a, gang_peers: true}", "no network in common"),
         ("{name: a, isolation: plain, least_tier: room}", "which has no rooms"),
         ("{name: a, least_tier: none}", "use 'room' or 'sweep'"),
         ("{name: a, provider: kubernetes, least_tier: sweep}", "a job has its pod's network"),
@@ -18,12 +17,12 @@ from emberpool.pool.model.profile import parse_profiles
     ],
 )
 def test_what_cannot_be_is_named(text: str, problem: str) -> None:
-    """More pods kept than there may be; a gang of local pods that reach each other."""
+    """More pods kept than there may be; a reset that its pods cannot have."""
     with pytest.raises(InvalidInput, match=problem):
         parse_profiles(text)
 
 
-def test_gangs_with_peers_are_for_kubernetes() -> None:
-    """There a profile may promise it."""
-    assert parse_profiles("{name: a, provider: kubernetes, gang_peers: true}")[0].gang_peers
-    assert parse_profiles("{name: a, isolation: plain, gang_peers: true}")[0].gang_peers
+@pytest.mark.parametrize("pods", ["", "provider: kubernetes, ", "isolation: plain, "])
+def test_gangs_may_have_peers_everywhere(pods: str) -> None:
+    """Isolated local pods, plain ones, and those of a cluster."""
+    assert parse_profiles(f"{{name: a, {pods}gang_peers: true}}")[0].gang_peers

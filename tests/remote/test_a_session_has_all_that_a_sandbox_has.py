@@ -21,6 +21,7 @@ from emberpool.pool.model.errors import (
     SandboxFileError,
     ShellOver,
 )
+from emberpool.pool.model.session import SessionInput
 from emberpool.worker.remote.session import RemoteSandbox
 from emberpool.worker.stack.embedded import EmbeddedStack
 from emberpool.workflows.group import SandboxGroup
@@ -143,19 +144,45 @@ async def test_secrets_are_bound_before_the_first_call(
                 await sandbox.run("true")
 
 
+async def test_a_session_is_saved_and_starts_from_there(site: Site) -> None:
+    """From outside as in workflows: saved while it goes on, restored before the first call and not again after a
+    continue-as-new, in several sessions at once; one that is not there is InvalidInput."""
+    async with opened(site) as trunk:
+        await trunk.run("echo one > a; mkdir d; echo rc > ~/.rc")
+        saved = await trunk.checkpoint()
+        await trunk.run("echo later > a")
+    given = SessionInput(profile="py", caller="ann", task_queue=site.queue, max_updates=4, checkpoint=saved)
+    turning = RemoteSandbox(site.client, f"emberpool-session/ann/{site.queue}", given)
+    async with opened(site, from_=saved) as branch, turning as other:
+        assert await branch.read_file("a") == b"one\n"
+        assert (await branch.checkpoint()) == saved
+        for number in range(6):
+            assert (await other.run(f"cat a ~/.rc; echo {number} >> a")).text.startswith("one\n")
+        assert (await other.run("wc -l < a")).text == "7\n"
+    gone = saved.model_copy(update={"sha256": "0" * 64})
+    async with opened(site, from_=gone) as sandbox:
+        with pytest.raises(InvalidInput):
+            await sandbox.run("true")
+    with pytest.raises(InvalidInput, match="from_"):
+        opened(site, from_=saved, image="other")
+    await site.settled()
+
+
 def test_the_ways_to_open_a_sandbox_are_alike() -> None:
     """What can be said to one way of opening can be said to the others, by the same name with the same default.
 
-    A checkpoint is restored in single sandboxes of workflows alone.
+    A group takes one checkpoint for each of its members, too.
     """
 
-    def options(call: object) -> dict[str, object]:
+    def options(call: object) -> dict[str, tuple[object, object]]:
         parameters = inspect.signature(call).parameters.values()  # type: ignore[arg-type]
         return {one.name: (one.default, one.annotation) for one in parameters if one.kind is one.KEYWORD_ONLY}
 
     one, group, remote = options(Sandbox.open), options(SandboxGroup.open), options(RemoteSandbox.open)
-    del one["from_"]
-    assert one.items() <= group.items()
+    assert group.pop("from_")[0] is None
+    assert {name: value for name, value in one.items() if name != "from_"}.items() <= group.items()
     assert {name: value for name, value in one.items() if name != "hold"}.items() <= remote.items()
-    for way in ("upload", "download", "list_files", "remove", "request_port", "shell", "processes", "download_output"):
+    for way in ("upload", "download", "list_files", "remove", "download_output"):
+        assert hasattr(Sandbox, way) and hasattr(RemoteSandbox, way)
+    for way in ("request_port", "shell", "processes", "checkpoint"):
         assert hasattr(Sandbox, way) and hasattr(RemoteSandbox, way)

@@ -93,4 +93,67 @@ class OneOfAnImage:
         return GroupSeen(results=(result,), pods=(sandbox.lease.pod,), sources=(sandbox.lease.source,))
 
 
-GROUP_FLOWS = (Together, OneOfAnImage)
+CONNECT = "python3 -c \"import socket; socket.create_connection(('{}', {}), 2); print('in')\""
+DEVICES = 'python3 -c "import socket; print(*sorted(name for _, name in socket.if_nameindex()))"'
+PORT = 8742
+
+
+class ReachSeen(Frozen):
+    """Who reached a server in a gang, and what devices there were."""
+
+    inside: str = ""
+    outside: tuple[CommandResult, ...] = ()
+    host: tuple[CommandResult, ...] = ()
+    devices: tuple[str, ...] = ()
+    asked: str = ""
+
+
+@workflow.defn
+class Apart:
+    """Two gangs with a network each, and a sandbox that is in none, all of one pool. The last member of the first gang
+    serves, and everybody tries to reach it; one of its peers tries the host at the addresses in `command`."""
+
+    @workflow.run
+    async def run(self, plan: GroupPlan) -> ReachSeen:
+        where = {"profile": plan.profile, "task_queue": plan.task_queue}
+        first = SandboxGroup.open(3, caller="first", peers=True, **where)
+        other = SandboxGroup.open(2, caller="other", peers=True, **where)
+        async with first, other, Sandbox.open(caller="single", **where) as single:
+            await first[2].processes.start(f"echo asked > index.html; exec python3 -m http.server {PORT}")
+            lease = first[2].lease
+            assert lease is not None
+            connect = CONNECT.format(lease.host, PORT)
+            while not (inside := await first[0].run(connect)).ok:
+                await workflow.sleep(0.2)
+            return ReachSeen(
+                inside=inside.text,
+                outside=(await other[1].run(connect), await single.run(connect)),
+                host=tuple([await first[0].run(CONNECT.format(*to.split(":"))) for to in plan.command.split()]),
+                devices=tuple([(await one.run(DEVICES)).text for one in (*first, *other, single)]),
+                asked=(await first[2].request_port(PORT, "/index.html")).text,
+            )
+
+
+@workflow.defn
+class SaveAll:
+    """A group that works and is saved; a second one that starts from there, and one whose every member starts from rank
+    1's state."""
+
+    @workflow.run
+    async def run(self, plan: GroupPlan) -> GroupSeen:
+        where = {"profile": plan.profile, "caller": plan.caller, "task_queue": plan.task_queue}
+        async with SandboxGroup.open(plan.size, **where) as group:
+            await group.run("echo $RANK > mine; echo $RANK > ~/kept")
+            saved = await group.checkpoint()
+        async with SandboxGroup.open(plan.size, from_=saved, **where) as group:
+            results = await group.run("cat mine ~/kept")
+        async with SandboxGroup.open(plan.size, from_=saved[1], **where) as group:
+            results += await group.run("cat mine; echo $RANK")
+        try:
+            SandboxGroup.open(plan.size + 1, from_=saved, **where)
+        except EmberpoolError as error:
+            return GroupSeen(results=tuple(results), error=f"{type(error).__name__}: {error}")
+        return GroupSeen(results=tuple(results))
+
+
+GROUP_FLOWS = (Together, OneOfAnImage, Apart, SaveAll)

@@ -1,7 +1,6 @@
 """A job of several pods: all meet at the rendezvous, all end together, and the result has every rank."""
 
 import asyncio
-import importlib.util
 import json
 import os
 import socket
@@ -144,17 +143,3 @@ async def test_the_example_meets_and_adds(stack: EmbeddedStack, peers: Site) -> 
     said = [line.split(": ", 1)[1] for line in out.decode().splitlines()]
     assert said == ["rank 0 of 2: the sum is 11", "rank 1 of 2: the sum is 11"]
     assert len({line.split(":")[0] for line in out.decode().splitlines()}) == 2
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_torchrun_meets_at_the_rendezvous(peers: Site) -> None:
-    """torchrun with what the environment says, where torch is installed."""
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed here")
-    script = "import torch.distributed as d; d.init_process_group('gloo'); print(d.get_world_size())"
-    shell = (
-        f'echo "{script}" > t.py && {sys.executable} -m torch.distributed.run --nnodes $WORLD_SIZE '
-        "--node-rank $RANK --master-addr $MASTER_ADDR --master-port $MASTER_PORT t.py"
-    )
-    result = await gang(peers, peers=True, port=free_port(), command={"shell": shell, "time_limit_s": 120})
-    assert [one.text.strip() for one in result.results] == ["2", "2"], result

@@ -8,7 +8,7 @@ from typing import Any
 import pytest_asyncio
 from fixtures.stack import Site, running_site, site_settings
 from fixtures.waiting import wait_until
-from scenarios.gangs import GroupSeen, OneOfAnImage, Together
+from scenarios.gangs import GroupSeen, OneOfAnImage, SaveAll, Together
 from temporalio.client import WorkflowHandle
 
 from emberpool.pool.model.profile import Profile
@@ -46,10 +46,19 @@ async def test_every_member_knows_its_rank(four: Site) -> None:
 
 
 async def test_a_local_group_without_a_network_is_refused_as_peers(four: Site) -> None:
-    """Local pods cannot reach each other: a group that needs it fails once, naming the argument, and holds nothing."""
+    """Its profile does not promise it: a group that needs peers fails once, naming the argument, and holds nothing."""
     seen = await (await start(four, 2, peers=True)).result()
     assert seen.error.startswith("InvalidInput: peers") and "gang_peers" in seen.error, seen
     assert sum((await four.index.counts()).by_state.values()) == 0
+
+
+async def test_a_group_is_saved_and_starts_from_there(four: Site) -> None:
+    """Each rank from its own state, or all from one; another number of states is InvalidInput."""
+    plan = four.group_plan(size=2)
+    seen = await four.client.execute_workflow(SaveAll.run, plan, id=uuid.uuid4().hex, task_queue=four.queue)
+    assert seen.texts == ["0\n0\n", "1\n1\n", "1\n0\n", "1\n1\n"], seen
+    assert seen.error.startswith("InvalidInput: from_: there are 2 checkpoints for 3 members"), seen
+    await four.settled()
 
 
 async def test_a_group_over_the_ceiling_is_told_so(four: Site) -> None:

@@ -17,10 +17,13 @@ import pytest_asyncio
 from fixtures.package_index import PackageIndex, package_index
 from fixtures.stack import PROFILE, Site, running_site, site_settings
 from redis.asyncio import Redis
+from scenarios.bindings import BINDING_FLOWS, BoundHandOver, BoundPlan, BoundSeen
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
 
 from emberpool.activities import names
+from emberpool.pool.model.binding import Binding
 from emberpool.pool.model.command import CommandResult
 from emberpool.pool.model.rollout import RolloutOutcome, RolloutResult
 from emberpool.worker.cli.streaming import stream_to
@@ -151,12 +154,37 @@ async def test_the_pod_that_has_the_layers_is_preferred(bound: tuple[Site, Path]
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_bound_outlives_its_run(bound: tuple[Site, Path], packages: PackageIndex) -> None:
+    """A sandbox that is detached and adopted by the next run still has its code, packages and secrets. Once it is left,
+    a job of the same caller on the same pod finds nothing of it, and a third one that is bound all of it again."""
+    site, folder = bound
+    assert packages.url
+    binding = Binding.model_validate(
+        {"bundle": bundle(folder, a="code"), "requirements": "ember-greeting<2", "secrets": {"K": "env:JOB_API_KEY"}}
+    )
+    shell = f'echo "$(cat a) $({GREET}) ${{#K}}"'
+
+    async def handed_over(given: Binding) -> BoundSeen:
+        plan = BoundPlan(profile="py", task_queue=site.queue, command=shell, caller="handing", binding=given)
+        queue = f"bindings-{uuid.uuid4().hex[:8]}"
+        async with Worker(site.client, task_queue=queue, workflows=BINDING_FLOWS):
+            return await site.client.execute_workflow(BoundHandOver.run, plan, id=queue, task_queue=queue)
+
+    whole = f"code hello from a layer {len(SECRET)}\n"
+    first = await handed_over(binding)
+    assert first.said == (whole, whole), first
+    bare = await handed_over(Binding())
+    assert bare.said == ("  0\n", "  0\n") and bare.pod == first.pod, bare
+    again = await handed_over(binding)
+    assert again.said == (whole, whole) and again.pod == first.pod, again
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_rollout_is_bound_too(bound: tuple[Site, Path]) -> None:
     """Its verifier imports the packages; without a policy worker it is not needed here, so none is asked."""
     site, folder = bound
     task = {"id": "t", "verifier": {"command": {"shell": f"{GREET} && cat data/x"}}}
     from scenarios.policies import POLICY, two_tries
-    from temporalio.worker import Worker
 
     async with Worker(site.client, task_queue=f"p{site.queue}", activities=[two_tries]):
         result: RolloutResult = await site.client.execute_workflow(

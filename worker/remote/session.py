@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from emberpool.activities import names
 from emberpool.pool.model.as_command import as_command
 from emberpool.pool.model.binding import Binding, bound_fields
+from emberpool.pool.model.checkpoint import Checkpoint
 from emberpool.pool.model.command import DEFAULT_OUTPUT_LIMIT, Command, CommandResult
 from emberpool.pool.model.errors import SandboxClosed
 from emberpool.pool.model.frozen import Frozen, Strict
@@ -43,6 +44,7 @@ from emberpool.pool.model.stream import Cursor, OutputRead
 from emberpool.worker.remote.errors import typed_failure, typed_fault
 from emberpool.worker.remote.files import RemoteFiles
 from emberpool.worker.remote.following import follow
+from emberpool.workflows.checkpoints import image_of
 from emberpool.workflows.session import SESSION_TURNS
 
 Out = TypeVar("Out", bound=Frozen)
@@ -123,6 +125,7 @@ class RemoteSandbox(RemoteFiles):
         reuse_key: str = "",
         fingerprint: str = "",
         binding: Binding | None = None,
+        from_: Checkpoint | None = None,
         idle_timeout: timedelta = timedelta(minutes=15),
         wait_timeout: timedelta = timedelta(minutes=5),
         priority: int = 0,
@@ -134,13 +137,15 @@ class RemoteSandbox(RemoteFiles):
         Args:
             name: names the session among the caller's; default a new one. `session_id` then is what `attach` takes.
             binding: code, dependencies and secrets, bound before the first call.
+            from_: what a sandbox of the same image had changed, restored before that; see `checkpoint`.
             idle_timeout: the session closes itself after this long without a call or a running command.
         """
         given = checked(
             SessionInput,
             profile=profile,
             caller=caller,
-            image=image,
+            image=image_of(from_, image),
+            checkpoint=from_,
             reuse_key=reuse_key,
             fingerprint=fingerprint,
             wait_timeout_s=wait_timeout.total_seconds(),

@@ -24,6 +24,8 @@ from emberpool.pool.providers.local.root_view import (
 
 LAUNCHED = b"launched"
 """First line on a pod's standard output: bubblewrap is through with its setup. See `pod_command`."""
+SWITCH_NAME = "w"
+"""Socket in a pod's run folder, by which its emberd connects a room to its gang."""
 SOCKET_PATH_LIMIT = 107
 """Bytes that fit into sockaddr_un, without the closing NUL."""
 CONFIG_LIMIT = 60_000
@@ -70,6 +72,10 @@ class PodFolders:
     def socket(self) -> Path:
         return self.run / SOCKET_NAME
 
+    @property
+    def switch(self) -> Path:
+        return self.run / SWITCH_NAME
+
     def all(self) -> tuple[Path, ...]:
         """Every folder to make, outer before inner."""
         return (self.home, self.state, self.scratch, self.run)
@@ -91,6 +97,11 @@ class PodChoice:
     images: Mapping[str, str]
     """See `swappable`."""
     standby: bool = False
+
+
+def has_switch(profile: Profile) -> bool:
+    """Whether rooms of its pods are connected to their gang by us: plain pods share the host's network anyway."""
+    return profile.gang_peers and profile.isolation is not Isolation.PLAIN
 
 
 def check_socket_path(path: Path, field: str) -> None:
@@ -220,6 +231,7 @@ def emberd_config(
             "mode": "plain" if plain else "namespaces",
             "root": [] if plain else view.room_root,
             "env": {"PATH": view.room_path, "LANG": "C.UTF-8"},
+            **({"network": "own", "switch": f"{RUN_DIR}/{SWITCH_NAME}"} if has_switch(profile) else {}),
             "image": choice.image,
             "images": {
                 image: {"root": about.room_root, "env": {"PATH": about.room_path}}

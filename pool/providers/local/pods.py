@@ -21,6 +21,7 @@ from emberpool.pool.model.pod import Phase, PodFacts
 from emberpool.pool.model.profile import Isolation, Network
 from emberpool.pool.model.recycle import RecycleTier
 from emberpool.pool.providers.local.bubblewrap import launcher_argv
+from emberpool.pool.providers.local.gang_switches import GangSwitches
 from emberpool.pool.providers.local.launcher import LaunchSpec
 from emberpool.pool.providers.local.oom import OomWatch
 from emberpool.pool.providers.local.pod_log import PodLog, prune_logs
@@ -30,6 +31,7 @@ from emberpool.pool.providers.local.pod_spec import (
     PodChoice,
     PodFolders,
     emberd_config,
+    has_switch,
     image_root,
     launch_spec,
     swappable,
@@ -100,6 +102,7 @@ class Pods:
         self._client = EmberdClient(pool_key)
         self._group = asyncio.TaskGroup()
         self._oom = OomWatch()
+        self._switches = GangSwitches()
         self._changed = asyncio.Event()
         self._closing = False
         self.boot = secrets.token_hex(8)
@@ -227,10 +230,13 @@ class Pods:
             key = pod_key(self._key, wish.name)
             config = emberd_config(self._host, wish.profile, wish.name, uid, key, folders, choice)
             _make_folders(folders, host_uid)
+            if has_switch(wish.profile):
+                self._switches.listen(folders.switch, wish.pool, host_uid)
             process = PodProcess(PodLog(self._data.logs, wish.name), self._oom, not spec["bwrap"])
         except BaseException as error:
             if self._uids:
                 self._uids.free(host_uid)
+            self._switches.forget(folders.switch)
             remove_folder(folders.home)
             remove_folder(folders.run)
             if isinstance(error, OSError):
@@ -270,6 +276,7 @@ class Pods:
             if pod.host_uid >= 0:
                 # In plain mode jobs may have left emberd's tree; under a uid of its own they are found all the same.
                 await asyncio.to_thread(end_uid, pod.host_uid, GOING_LIMIT_S)
+            self._switches.forget(pod.folders.switch)
             await asyncio.to_thread(remove_folder, pod.folders.home)
             await asyncio.to_thread(remove_folder, pod.folders.run)
         except (TimeoutError, OSError) as error:
@@ -301,6 +308,7 @@ class Pods:
         for end in ends:
             if isinstance(end, BaseException):
                 log.error("%s", end)
+        self._switches.close()
         if self._uids:
             self._uids.close()
 

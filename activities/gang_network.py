@@ -1,0 +1,30 @@
+"""Which members of a gang have a network in common that is made for them, and how they get into it."""
+
+from emberpool.activities.pools import Pool
+from emberpool.pool.client.answers import LeaseProof
+from emberpool.pool.client.network import join_network
+from emberpool.pool.model.claim import PodAddress, SandboxRef
+from emberpool.pool.model.gang_network import GangSeat, seat_of
+from emberpool.pool.model.profile import Isolation, ProviderKind
+
+DEVICE = "gang0"
+"""Name of the device, as emberd makes it."""
+
+
+def seat(pool: Pool, ref: SandboxRef) -> GangSeat | None:
+    """The sandbox's place in a network that its gang has to itself; None if its pod has another one, or none is asked.
+
+    Plain local pods share the host's network, and Kubernetes pods the cluster's.
+    """
+    profile, gang = pool.profile, ref.gang
+    apart = profile.provider is ProviderKind.LOCAL and profile.isolation is not Isolation.PLAIN
+    if gang is None or not gang.peers or not apart:
+        return None
+    return seat_of(gang.id, gang.members.index(ref.request_id))
+
+
+async def join(pool: Pool, pod: PodAddress, proof: LeaseProof, ref: SandboxRef) -> None:
+    """Connect the sandbox to its gang, if it has a place in such a network. Raises PodRefused, PodUnreachable."""
+    place = seat(pool, ref)
+    if place is not None:
+        await join_network(pool.client, pod, proof, place)

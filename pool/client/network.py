@@ -1,0 +1,18 @@
+"""Connecting a sandbox to the network of its gang."""
+
+from dataclasses import asdict
+
+from emberpool.pool.client.answers import LeaseProof
+from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.model.claim import PodAddress
+from emberpool.pool.model.gang_network import GangSeat
+
+
+async def join_network(client: EmberdClient, pod: PodAddress, proof: LeaseProof, seat: GangSeat) -> str:
+    """Give the lease's room its device in the gang's network; again, it does nothing. Returns the device's name.
+
+    Raises:
+        PodRefused: `no_network` (the pod has none for gangs), `other_gang`.
+    """
+    answer = await client.ask(pod, proof, "/v1/network", asdict(seat))
+    return str(answer["device"])
