@@ -4,6 +4,7 @@ from emberpool.activities.pools import Pool
 from emberpool.pool.client.answers import LeaseProof
 from emberpool.pool.client.network import join_network
 from emberpool.pool.model.claim import PodAddress, SandboxRef
+from emberpool.pool.model.errors import InvalidInput, PodRefused
 from emberpool.pool.model.gang_network import GangSeat, seat_of
 from emberpool.pool.model.profile import Isolation, ProviderKind
 
@@ -24,7 +25,19 @@ def seat(pool: Pool, ref: SandboxRef) -> GangSeat | None:
 
 
 async def join(pool: Pool, pod: PodAddress, proof: LeaseProof, ref: SandboxRef) -> None:
-    """Connect the sandbox to its gang, if it has a place in such a network. Raises PodRefused, PodUnreachable."""
+    """Connect the sandbox to its gang, if it has a place in such a network.
+
+    Raises:
+        InvalidInput: this machine cannot connect its pods (its kernel has no veth, say).
+        PodRefused, PodUnreachable: as every call of a lease.
+    """
     place = seat(pool, ref)
-    if place is not None:
+    if place is None:
+        return
+    try:
         await join_network(pool.client, pod, proof, place)
+    except PodRefused as error:
+        if error.word != "no_network":
+            raise
+        problem = f"pods of profile {pool.profile.name!r} cannot be connected here: {error.detail}"
+        raise InvalidInput("peers", problem) from error

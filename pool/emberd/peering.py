@@ -37,7 +37,7 @@ _IFLA_INFO_KIND, _IFLA_INFO_DATA, _VETH_INFO_PEER = 1, 2, 1
 _HEAD, _LINK = struct.Struct("=IHHII"), struct.Struct("=BxHiII")
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _IFF_UP = 0x8914, 0x8916, 0x891C, 0x1
 _ETH_P_ALL = 3
-_PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 15, 23
+_SOL_PACKET, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 263, 15, 23
 _SO_RCVBUFFORCE = 33
 _BUFFER_BYTES = 4 * 1024 * 1024
 
@@ -140,8 +140,8 @@ def _make(namespace: int, seat: _Seat) -> socket.socket:
     far = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     try:
         # Frames carry what the sender's kernel has put off (checksums, cutting to size), and need not be cut at all.
-        far.setsockopt(socket.SOL_PACKET, _PACKET_VNET_HDR, 1)
-        far.setsockopt(socket.SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        far.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+        far.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
         for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
             try:
                 far.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)

@@ -105,8 +105,8 @@ class PodRefused(EmberpoolError):
 
     Raised by pool/client, caught by the activities, which turn it into SandboxLost or move a new claim; not retried.
     `word` is one of docs/emberd-protocol.md: other_boot, stale_epoch, lease_over, other_lease, other_tag, not_clean,
-    not_fenced, unknown_execution, standing_by, no_image, no_room. `sent` is True if the call's command may have
-    started before the refusal.
+    not_fenced, unknown_execution, standing_by, no_image, no_room, no_network, other_gang. `sent` is True if the call's
+    command may have started before the refusal.
     """
 
     remedy = "open a new sandbox"

@@ -18,9 +18,15 @@ from fixtures.waiting import wait_until
 from fixtures.worker import worker_process
 from scenarios.flows import FLOWS, Commands, Plan, Seen
 from temporalio import activity
-from temporalio.client import Client, WorkflowHandle, WorkflowHistory
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.index.connection import connect
+from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.model.claim import PodAddress
+from emberpool.pool.model.state import PodState
 from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.settings import Settings
 from emberpool.worker.stack.embedded import EmbeddedStack
@@ -103,6 +109,39 @@ async def test_a_result_that_its_worker_never_delivered_is_fetched_by_the_next(
             async with worker_process(settings, stack, tmp_path, "second"):
                 seen = await handle.result()
     assert [result.stdout for result in seen.results] == [b"done\n", b"once\n"]
+
+
+async def test_a_lease_that_was_lost_with_its_worker_is_told(stack: EmbeddedStack, tmp_path: Path) -> None:
+    """SIGKILL of the worker, and its command's lease ends before another one takes over: SandboxLost with executed
+    unknown, and nothing is run again."""
+    settings = site_settings(stack)
+    async with worker_process(settings, stack, tmp_path, "first") as first:
+        async with running(stack, settings, "sleep 4747", heartbeat_s=2.0, time_limit_s=5000.0) as handle:
+            await until_runs("sleep 4747")
+            os.kill(first.pid, signal.SIGKILL)
+            await fence(settings)
+            async with worker_process(settings, stack, tmp_path, "second"):
+                with pytest.raises(WorkflowFailureError) as raised:
+                    await handle.result()
+            tries = attempts_in(await handle.fetch_history())
+    lost = raised.value.cause
+    assert isinstance(lost, ApplicationError) and lost.type == "SandboxLost", lost
+    assert "executed=unknown" in lost.message and max(tries) == 2, (lost, tries)
+    assert not runs("sleep 4747")
+
+
+async def fence(settings: Settings) -> None:
+    """End the lease of the only pod that is held."""
+    redis = await connect(settings.redis_url)
+    index = RedisIndex(redis, settings.deployment, "py")
+    try:
+        (pod,) = await index.pods(PodState.LEASED, 10)
+    finally:
+        await index.aclose()
+        await redis.aclose()
+    address = PodAddress(name=pod.name, uid=pod.uid, boot_id=pod.boot_id, endpoint=pod.endpoint)
+    async with EmberdClient(settings.pool_key()) as emberd:
+        await emberd.fence(address, pod.epoch + 1)
 
 
 @pytest.mark.parametrize(("grace_s", "attempts"), [(0.3, 2), (60.0, 1)], ids=["handed over", "finished"])
