@@ -13,15 +13,17 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from fixtures.images import make_image
 from fixtures.stack import PROFILE, Site, running_site, site_settings
+from fixtures.waiting import wait_until
 from scenarios.bindings import BINDING_FLOWS, BoundHandOver, BoundPlan
 from scenarios.checkpoints import CHECKPOINT_FLOWS, CheckpointPlan, RunAndSave
 from scenarios.files import FilePlan, FileStep, MoveFiles
 from scenarios.flows import Commands, HandOver, Pause
-from scenarios.gangs import Apart, GroupPlan, SaveAll
+from scenarios.gangs import Apart, GroupPlan, OneOfAnImage, SaveAll
 from scenarios.policies import POLICY, task, two_tries
 from scenarios.process_flows import Background, Serving, Talking
-from scenarios.tool_flows import TOOL_FLOWS, TwoCurrent
+from scenarios.tool_flows import TOOL_FLOWS, Texts, TwoCurrent
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -33,6 +35,7 @@ from emberpool.pool.model.gang_job import GangJobInput
 from emberpool.pool.model.profile import Profile
 from emberpool.pool.model.rollout import RolloutBatchInput
 from emberpool.pool.model.session import SessionInput
+from emberpool.pool.model.state import PodState
 from emberpool.worker.remote.session import RemoteSandbox
 from emberpool.worker.stack.embedded import EmbeddedStack, StackOptions
 from emberpool.workflows.batch import RolloutBatch
@@ -95,6 +98,26 @@ async def record_main_path(recorder: Recorder, site: Site) -> None:
     await recorder.keep(names.pool_manager_id(site.settings.deployment, "py"), "pool-manager")
 
 
+async def record_batch_by_url(recorder: Recorder, site: Site, folder: Path) -> None:
+    """A batch whose tasks and results lie in a folder."""
+    (folder / "tasks.jsonl").write_text(task(0).model_dump_json())
+    batch = RolloutBatchInput(
+        batch_id="u",
+        profile="py",
+        caller="c",
+        policy=POLICY,
+        policy_task_queue="p",
+        tasks_url=f"file://{folder}/tasks.jsonl",
+        results_url=f"file://{folder}/results",
+        task_queue=site.queue,
+    )
+    async with Worker(site.client, task_queue="p", activities=[two_tries]):
+        await site.client.execute_workflow(RolloutBatch.run, batch, id="batch-by-url", task_queue=site.queue)
+    await recorder.keep("batch-by-url")
+    await recorder.keep("batch-by-url/shard-0")
+    await recorder.keep("batch-by-url/shard-0/000000-answer_0")
+
+
 async def record_calls(recorder: Recorder, site: Site, folder: Path) -> None:
     """Each kind of call that a sandbox has: files, processes and their output, shells, ports, bindings, checkpoints,
     tools, groups."""
@@ -124,10 +147,11 @@ async def record_calls(recorder: Recorder, site: Site, folder: Path) -> None:
     again = CheckpointPlan(profile="py", task_queue=queue, command="cat a", from_=saved.checkpoint)
     await client.execute_workflow(RunAndSave.run, again, id="restore", task_queue=flows)
     await client.execute_workflow(TwoCurrent.run, site.plan(), id="tools", task_queue=flows)
+    await client.execute_workflow(Texts.run, site.plan(), id="tools-astray", task_queue=flows)
     await client.execute_workflow(SaveAll.run, site.group_plan(size=2), id="groups-saved", task_queue=queue)
     for kept in ("small-files", "processes", "shell", "port", "files"):
         await recorder.keep(kept)
-    for kept in ("checkpoint", "restore", "tools", "groups-saved"):
+    for kept in ("checkpoint", "restore", "tools", "tools-astray", "groups-saved"):
         await recorder.keep(kept)
     await recorder.keep("binding")
     await recorder.keep("binding", "binding-first-run", first=True)
@@ -143,13 +167,38 @@ async def record_session(recorder: Recorder, site: Site, checkpoint: Checkpoint)
         async for _ in command.stream():
             pass
         await command.result()
-        await (await sandbox.start("sleep 60")).kill()
+        running = await sandbox.start("sleep 60")
+        await running.poll()
+        await running.kill()
         await sandbox.write_file("b", "b")
         await sandbox.read_file("b")
         for _ in range(6):
             await sandbox.run("true")
     await recorder.keep("session")
     await recorder.keep("session", "session-first-run", first=True)
+
+
+async def record_ladder(recorder: Recorder, site: Site) -> None:
+    """A standby pod that is promoted, the caller's own whose image is swapped, and a pool whose budget goes to zero."""
+    client, queue = site.client, site.queue
+
+    async def stands_by() -> bool:
+        return (await site.index.counts()).by_state.get(PodState.STANDBY, 0) == 1
+
+    async def empty() -> bool:
+        return sum((await site.index.counts()).by_state.values()) == 0
+
+    await wait_until(stands_by)
+    plan = site.group_plan(caller="ann")
+    await client.execute_workflow(OneOfAnImage.run, plan, id="promoted", task_queue=queue)
+    swapped = plan.model_copy(update={"image": "red"})
+    await client.execute_workflow(OneOfAnImage.run, swapped, id="swapped", task_queue=queue)
+    manager = names.pool_manager_id(site.settings.deployment, "ladder")
+    await client.get_workflow_handle(manager).signal(names.DRAIN)
+    await wait_until(empty)
+    await recorder.keep("promoted")
+    await recorder.keep("swapped")
+    await recorder.keep(manager, "pool-manager-drained")
 
 
 async def record_peers(recorder: Recorder, site: Site) -> None:
@@ -183,9 +232,14 @@ async def record(version: str) -> None:
                 flows = [*BINDING_FLOWS, *CHECKPOINT_FLOWS, *TOOL_FLOWS]
                 async with Worker(site.client, task_queue=f"{site.queue}-flows", workflows=flows):
                     await record_main_path(recorder, site)
+                    await record_batch_by_url(recorder, site, Path(other))
                     await record_calls(recorder, site, Path(other))
             async with running_site(stack, site_settings(stack, PEERS)) as site:
                 await record_peers(recorder, site)
+            red = make_image(Path(other) / "red", "red")
+            ladder = Profile(name="ladder", min_warm=0, standby=1, max_pods=3, images={"red": str(red)})
+            async with running_site(stack, site_settings(stack, ladder)) as site:
+                await record_ladder(recorder, site)
 
 
 if __name__ == "__main__":

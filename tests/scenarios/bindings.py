@@ -1,5 +1,7 @@
 """A user workflow that hands a bound sandbox on. Imported inside Temporal's sandbox, so nothing of pytest is here."""
 
+from typing import Any
+
 from temporalio import workflow
 
 from emberpool.pool.model.binding import Binding
@@ -34,7 +36,7 @@ class BoundHandOver:
 
     @workflow.run
     async def run(self, plan: BoundPlan) -> BoundSeen:
-        where = {"profile": plan.profile, "caller": plan.caller, "task_queue": plan.task_queue}
+        where: dict[str, Any] = {"profile": plan.profile, "caller": plan.caller, "task_queue": plan.task_queue}
         if plan.ref is None:
             async with Sandbox.open(binding=plan.binding, **where) as sandbox:
                 said = (await sandbox.run(plan.command)).text

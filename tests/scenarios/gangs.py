@@ -1,6 +1,7 @@
 """Workflows that open several sandboxes together, or one with an image. Imported inside Temporal's sandbox."""
 
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 
@@ -115,7 +116,7 @@ class Apart:
 
     @workflow.run
     async def run(self, plan: GroupPlan) -> ReachSeen:
-        where = {"profile": plan.profile, "task_queue": plan.task_queue}
+        where: dict[str, Any] = {"profile": plan.profile, "task_queue": plan.task_queue}
         first = SandboxGroup.open(3, caller="first", peers=True, **where)
         other = SandboxGroup.open(2, caller="other", peers=True, **where)
         async with first, other, Sandbox.open(caller="single", **where) as single:
@@ -141,7 +142,7 @@ class SaveAll:
 
     @workflow.run
     async def run(self, plan: GroupPlan) -> GroupSeen:
-        where = {"profile": plan.profile, "caller": plan.caller, "task_queue": plan.task_queue}
+        where: dict[str, Any] = {"profile": plan.profile, "caller": plan.caller, "task_queue": plan.task_queue}
         async with SandboxGroup.open(plan.size, **where) as group:
             await group.run("echo $RANK > mine; echo $RANK > ~/kept")
             saved = await group.checkpoint()
