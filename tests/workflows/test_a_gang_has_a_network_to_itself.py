@@ -152,8 +152,8 @@ async def test_torchrun_meets_at_the_rendezvous(apart: Site) -> None:
     if not python:
         pytest.skip(f"torch is in none of the pods' Pythons: {', '.join(pythons)}")
     shell = (
-        f"{python} -m torch.distributed.run --nnodes $WORLD_SIZE --node-rank $RANK --master-addr $MASTER_ADDR "
-        "--master-port $MASTER_PORT sum.py"
+        f"{python} -m torch.distributed.run --nnodes $WORLD_SIZE --node_rank $RANK --master_addr $MASTER_ADDR "
+        "--master_port $MASTER_PORT sum.py"
     )
     files = [{"path": "sum.py", "text": SUM}]
     result = await gang(apart, files=files, command={"shell": shell, "time_limit_s": 240})

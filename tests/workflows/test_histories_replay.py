@@ -39,7 +39,7 @@ def history(path: Path) -> WorkflowHistory:
 
 
 def replayer(path: Path) -> Replayer:
-    """With the plugin: its workflows, converter and runner; and the one of the tests' that the history is of, if it is."""
+    """With the plugin: its workflows, converter and runner; and the tests' own one, if the history is of such a one."""
     started = json.loads(path.read_text())["events"][0]["workflowExecutionStartedEventAttributes"]
     kind = started["workflowType"]["name"]
     return Replayer(workflows=[flow for flow in ALL_FLOWS if flow.__name__ == kind], plugins=[EmberpoolPlugin()])

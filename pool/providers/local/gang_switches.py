@@ -121,7 +121,7 @@ def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", script],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             env={},
             cwd="/",
