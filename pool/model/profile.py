@@ -40,7 +40,7 @@ class Network(StrEnum):
     """What a job may reach."""
 
     NONE = "none"
-    """Its own loopback only."""
+    """Its own loopback only, and with `gang_peers` its gang's network."""
     OPEN = "open"
     """The outside, never the host's loopback; a provider that cannot promise that refuses the profile."""
 
