@@ -34,7 +34,7 @@ async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics
         PoolUnavailable: Redis or a provider cannot be reached.
     """
     key = settings.pool_key()
-    client = await stack.enter_async_context(EmberdClient(key))
+    client = await stack.enter_async_context(EmberdClient(key, settings.trust()))
     redis = await connect(settings.redis_url)
     stack.push_async_callback(redis.aclose)
     profiles = settings.all_profiles() or await ProfileStore(redis, settings.deployment).read()
@@ -89,7 +89,13 @@ def open_provider(profile: Profile, settings: Settings) -> Provider:
             kubeconfig=str(settings.kubernetes_config or ""),
             context=settings.kubernetes_context,
         )
-        return KubernetesProvider(profile, access, settings.pool_key(), settings.deployment)
+        if profile.kubernetes.tls_secret and settings.tls_ca_file is None:
+            raise InvalidInput(
+                "tls_ca_file",
+                f"is not set, and profile {profile.name!r} has kubernetes.tls_secret: name the authority's file",
+            )
+        key, trust = settings.pool_key(), settings.trust()
+        return KubernetesProvider(profile, access, key, settings.deployment, trust=trust)
     if settings.supervisor_socket is None:
         raise InvalidInput(
             "supervisor_socket", f"profile {profile.name!r} is local: start `emberpool dev`, or name its socket"

@@ -11,8 +11,18 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from emberpool.activities.names import DEFAULT_TASK_QUEUE
+from emberpool.pool.client.trust import Trust, trust_in
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile, parse_profiles
+
+
+class CommandSettings(BaseSettings):
+    """What of a worker's settings commands read that speak with Temporal alone."""
+
+    model_config = SettingsConfigDict(env_prefix="EMBERPOOL_", frozen=True, extra="forbid")
+
+    data_converter: str = ""
+    """See Settings."""
 
 
 class Settings(BaseSettings):
@@ -42,6 +52,15 @@ class Settings(BaseSettings):
     """kubeconfig file; without it the worker's own account if it runs in a pod, else what kubectl would take."""
     kubernetes_context: str = ""
     """Context of that file; empty is its current one."""
+    data_converter: str = ""
+    """MODULE:NAME of a temporalio DataConverter, or of a function that returns one, with a payload codec, external
+    storage or a failure converter of your own. The worker and the command line import it. Empty: the SDK's."""
+    tls_ca_file: Path | None = None
+    """Certificates, in PEM, of the authorities that vouch for emberds of profiles with `kubernetes.tls_secret`."""
+    tls_server_name: str = Field(default="emberd", min_length=1)
+    """The DNS name that their certificates have: one for all, since pods have none of their own."""
+    tls_only: bool = False
+    """Whether pods that do not speak TLS are left alone, local ones aside. Set it once the last of them is gone."""
     profiles_file: Path | None = None
     """YAML file with the profiles that this worker serves. Without it and without `profiles` it serves those that
     `emberpool profile apply` wrote."""
@@ -93,6 +112,22 @@ class Settings(BaseSettings):
         if len(set(names)) != len(names):
             raise ValueError("profiles: two profiles share a name, in code or in profiles_file")
         return self
+
+    @model_validator(mode="after")
+    def _tls_has_an_authority(self) -> Self:
+        if self.tls_only and self.tls_ca_file is None:
+            raise ValueError("tls_only needs tls_ca_file: without an authority no pod could be spoken to")
+        return self
+
+    def trust(self) -> Trust | None:
+        """How pods that speak TLS are spoken to; None if the settings do not say.
+
+        Raises:
+            InvalidInput: the file of authorities cannot be used.
+        """
+        if self.tls_ca_file is None:
+            return None
+        return trust_in(self.tls_ca_file, self.tls_server_name, self.tls_only)
 
     def all_profiles(self) -> tuple[Profile, ...]:
         """The profiles given in code and those of the file.

@@ -8,10 +8,11 @@ from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 from emberpool.pool.client.answers import EmberdState, LeaseProof, Progress, command_result, to_progress
-from emberpool.pool.client.refusals import error_of, path_bytes
+from emberpool.pool.client.refusals import error_of, path_bytes, unsigned
 from emberpool.pool.client.signing import PodSigner, RequestSigner, pod_key
 from emberpool.pool.client.transfers import Transfers
 from emberpool.pool.client.transport import LARGE, RawAnswer, Transport
+from emberpool.pool.client.trust import Trust
 from emberpool.pool.model.claim import PodAddress
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable, SandboxFileError
@@ -23,6 +24,8 @@ __all__ = ["EmberdClient", "EmberdState", "LeaseProof", "Progress", "pod_key"]
 
 ANSWER_S = 15.0
 """Seconds within which emberd answers a call that does not wait; added to every wait."""
+AGAIN_S = 5.0
+"""The same for a run's next question after one that was not answered: a pod that hangs is known within a minute."""
 TRANSFER_S = 120.0
 """Seconds for a call that carries a file, or kills and resets."""
 REATTACH_TRIES = 6
@@ -48,10 +51,11 @@ class EmberdClient:
     executions) and InvalidInput (400), besides what it names itself.
     """
 
-    def __init__(self, pool_key: bytes) -> None:
+    def __init__(self, pool_key: bytes, trust: Trust | None = None) -> None:
+        """`trust`: how it speaks TLS with pods that do; None if none does."""
         self._pool_key = pool_key
         self._signers: dict[str, PodSigner] = {}
-        self._transport = Transport()
+        self._transport = Transport(trust)
         self.transfers = Transfers(self._transport, self._signer, self.call)
         """Files and folders of any size, listing and removing."""
 
@@ -94,7 +98,8 @@ class EmberdClient:
         lost, known, sent = 0, False, False
         while True:
             try:
-                answer = await self._poll(pod, proof, execution_id, command, poll_s, known)
+                wait_s, answer_s = (0.0, AGAIN_S) if lost else (poll_s, ANSWER_S)
+                answer = await self._poll(pod, proof, execution_id, command, wait_s, known, wait_s + answer_s)
             except PodUnreachable as error:
                 lost, sent = lost + 1, sent or error.sent
                 if lost > (REATTACH_TRIES if sent else CONNECT_TRIES) or loop.time() > give_up:
@@ -196,14 +201,21 @@ class EmberdClient:
         await self._json(pod, proof, "/v1/image", {"epoch": epoch, "image": image}, TRANSFER_S)
 
     async def _poll(
-        self, pod: PodAddress, proof: LeaseProof, execution_id: str, command: Command, poll_s: float, known: bool
+        self,
+        pod: PodAddress,
+        proof: LeaseProof,
+        execution_id: str,
+        command: Command,
+        wait_s: float,
+        known: bool,
+        limit_s: float,
     ) -> dict[str, Any]:
         if known:
             target = f"/v1/exec/{quote(execution_id, safe='')}/wait"
-            return await self._json(pod, proof, target, {"wait_s": poll_s}, poll_s + ANSWER_S)
+            return await self._json(pod, proof, target, {"wait_s": wait_s}, limit_s)
         body = command.model_dump(mode="json", exclude={"replay_safe"})
-        body |= {"id": execution_id, "wait_s": poll_s}
-        return await self._json(pod, proof, "/v1/exec", body, poll_s + ANSWER_S)
+        body |= {"id": execution_id, "wait_s": wait_s}
+        return await self._json(pod, proof, "/v1/exec", body, limit_s)
 
     async def ask(
         self, pod: PodAddress, proof: LeaseProof, target: str, body: dict[str, Any], wait_s: float = 0.0
@@ -253,7 +265,7 @@ class EmberdClient:
         answer = await self._transport.send(pod.name, pod.endpoint, method, target, headers, body, timeout_s)
         mac = answer.headers.get("x-ember-mac", "")
         if not await _hashed(answer.body, signer.accepts, answer.status, answer.body, mac):
-            raise PodUnreachable(pod.name, f"answered {answer.status} without a valid signature")
+            raise unsigned(pod, answer.status, answer.body)
         if answer.status != 200:
             raise error_of(pod, answer.status, answer.body, path)
         return answer

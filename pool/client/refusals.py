@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from emberpool.pool.client.trust import untrusted
 from emberpool.pool.model.claim import PodAddress
 from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable, SandboxFileError
 
@@ -29,6 +30,13 @@ def error_of(pod: PodAddress, status: int, body: bytes, path: str | None) -> Exc
     if path is not None and status in (404, 413, 422):
         return SandboxFileError(path, word, detail)
     return PodUnreachable(pod.name, f"answered {status} {word}: {detail}")
+
+
+def unsigned(pod: PodAddress, status: int, body: bytes) -> PodUnreachable:
+    """The error for an answer that the key does not vouch for. What it says is a hint at most."""
+    if b'"tls_wanted"' in body[:200]:
+        return untrusted(pod.name, "it speaks TLS, and was asked in the clear", sent=True)
+    return PodUnreachable(pod.name, f"answered {status} without a valid signature")
 
 
 def error_at_end(pod: PodAddress, word: str, detail: str, path: str) -> Exception:

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 
 from emberpool.pool.client.answers import LeaseProof
-from emberpool.pool.client.refusals import error_at_end, error_of, path_bytes
+from emberpool.pool.client.refusals import error_at_end, error_of, path_bytes, unsigned
 from emberpool.pool.client.signing import RequestSigner
 from emberpool.pool.client.transport import LARGE, RawAnswer, Transport, unreachable
 from emberpool.pool.model.claim import PodAddress
@@ -112,7 +112,7 @@ class Transfers:
         except TimeoutError as error:
             raise PodUnreachable(pod.name, f"no byte was taken for {STALL_S:.0f} s") from error
         if not signer.accepts(response.status, data, response.headers.get("x-ember-mac", "")):
-            raise PodUnreachable(pod.name, f"answered {response.status} without a valid signature")
+            raise unsigned(pod, response.status, data)
         if response.status != 200:
             raise error_of(pod, response.status, data, path)
         return Moved.model_validate_json(data)
@@ -171,7 +171,7 @@ class Transfers:
             if response.status != 200:
                 data = await _read(pod, response)
                 if not signer.accepts(response.status, data, mac):
-                    raise PodUnreachable(pod.name, f"answered {response.status} without a valid signature")
+                    raise unsigned(pod, response.status, data)
                 raise error_of(pod, response.status, data, path)
             if not signer.accepts_streamed(mac):
                 raise PodUnreachable(pod.name, "answered 200 without a valid signature")

@@ -58,6 +58,13 @@ class Shape(NamedTuple):
     memory_mb: int
 
 
+class TlsFiles(NamedTuple):
+    """A certificate, with those between it and its authority, and its key, both in PEM."""
+
+    cert: str
+    key: str
+
+
 class Config(NamedTuple):
     """The whole of it."""
 
@@ -85,6 +92,8 @@ class Config(NamedTuple):
     """Unix socket of whoever passes frames on between the rooms of one gang; empty: gangs have no network here."""
     scratch_tmpfs_mb: int = 0
     """MiB of a tmpfs that emberd mounts over the scratch folder; 0: what lies there already is good enough."""
+    tls: Optional[TlsFiles] = None
+    """What emberd shows whoever connects by https."""
 
     def first_shape(self) -> Shape:
         """Of the first room."""
@@ -130,7 +139,21 @@ def parse(text: bytes) -> Config:
         nvml=str((as_object(data.get("gpus")) or {}).get("library") or gpu.LIBRARY),
         switch=_switch(room),
         scratch_tmpfs_mb=_megabytes("scratch_tmpfs_mb", data.get("scratch_tmpfs_mb", 0), at_least=0),
+        tls=_tls(data.get("tls"), _text(data, "listen")),
     )
+
+
+def _tls(data: Any, listen: str) -> Optional[TlsFiles]:
+    wanted = listen.startswith("https://")
+    if wanted != (data is not None):
+        raise BadConfig("tls: goes with a listen of https://host:port, and that with it")
+    if not wanted:
+        return None
+    files = as_object(data) or {}
+    for name in TlsFiles._fields:
+        if not isinstance(files.get(name), str) or not files[name]:
+            raise BadConfig(f"tls.{name}: must be the path of a file")
+    return TlsFiles(files["cert"], files["key"])
 
 
 def _text(data: Dict[str, Any], name: str) -> str:

@@ -26,7 +26,7 @@ class Connections:
         """Take a new one; False if it must be closed, since all others are being served."""
         with self._lock:
             if len(self._known) >= self._most:
-                other = self._first(_NEW) or self._first(_KEPT)
+                other = (self._first(_NEW) or self._first(_KEPT)) if self._most else None
                 if other is None:
                     return False
                 del self._known[other]
@@ -41,6 +41,13 @@ class Connections:
     def served(self, connection: socket.socket) -> None:
         """That was answered."""
         self._move(connection, _KEPT)
+
+    def end(self) -> None:
+        """Shut all of them, and take no more: emberd ends its jobs next, and must not tell of that as of their end."""
+        with self._lock:
+            self._most = 0
+            for connection in self._known:
+                _shut(connection)
 
     def closed(self, connection: socket.socket) -> None:
         """It is no more. Idempotent."""
@@ -60,6 +67,7 @@ class Connections:
 def _shut(connection: socket.socket) -> None:
     """Its thread reads the end of it, and closes it."""
     try:
-        connection.shutdown(socket.SHUT_RDWR)
+        # Not the method of a TLS socket, which would first take its keys from the thread that uses them.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
     except OSError:
         return

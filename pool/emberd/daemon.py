@@ -8,12 +8,13 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from emberpool.pool.emberd import guard, kernel
 from emberpool.pool.emberd.attest import Attestor
 from emberpool.pool.emberd.calls import Calls, run_warm_up
 from emberpool.pool.emberd.config import BadConfig, Config, parse
+from emberpool.pool.emberd.connections import Connections
 from emberpool.pool.emberd.gpu import GpuError, Gpus
 from emberpool.pool.emberd.keeper import Keeper
 from emberpool.pool.emberd.layers import Layers
@@ -25,6 +26,9 @@ from emberpool.pool.emberd.signing import Signer
 from emberpool.pool.emberd.sweeping import Sweep
 from emberpool.pool.emberd.told import told
 from emberpool.pool.emberd.zygote import spec_message
+
+if TYPE_CHECKING:
+    from emberpool.pool.emberd.tls import Tls
 
 EXIT_REFUSED, EXIT_WARM_UP, EXIT_BROKEN = 2, 3, 4
 LEAVE_S = 0.8
@@ -44,20 +48,21 @@ def main(zygote_socket: socket.socket, zygote_pid: int) -> int:
     # Blocked in every thread, so that they wait for the one place that takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        boot_id, listen = _start(zygote_socket, zygote_pid)
+        boot_id, listen, connections = _start(zygote_socket, zygote_pid)
     except _NotReady as error:
         _say({"ready": False, "reason": str(error)})
         _leave(zygote_socket, zygote_pid)
         return error.status
     _say({"ready": True, "boot_id": boot_id, "listen": listen})
     status = _until_told(zygote_pid)
+    connections.end()
     if listen.startswith("unix:"):
         os.unlink(listen[5:])
     _leave(zygote_socket, zygote_pid)
     return status
 
 
-def _start(zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str]":
+def _start(zygote_socket: socket.socket, zygote_pid: int) -> "tuple[str, str, Connections]":
     try:
         config = parse(told(sys.argv[1:]))
         reason = None if config.allow_host_root else guard.reason_to_refuse()
@@ -92,7 +97,7 @@ def _own_folders(config: Config) -> List[str]:
     return folders + ([os.path.dirname(config.listen[5:])] if config.listen.startswith("unix:") else [])
 
 
-def _serve(config: Config, link: ZygoteLink, no_rooms: str) -> "tuple[str, str]":
+def _serve(config: Config, link: ZygoteLink, no_rooms: str) -> "tuple[str, str, Connections]":
     signer = Signer(config.key, secrets.token_hex(16))
     ledger = Ledger(config.state_dir)
     scratch = Scratch(config.room, link)
@@ -115,13 +120,24 @@ def _serve(config: Config, link: ZygoteLink, no_rooms: str) -> "tuple[str, str]"
         if reason is not None:
             raise _NotReady(EXIT_WARM_UP, reason)
     calls = Calls(config, signer, ledger, keeper, layers, gpus)
-    server, listen = make_server(config.listen, signer, calls)
+    connections = Connections()
+    server, listen = make_server(config.listen, signer, calls, connections, _tls(config))
     attestor.take_baseline()
     calls.ports.take_baseline()
     if not config.standby_mb:
         keeper.prepare_spare()  # a pod that stands by holds as little as it can
     threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
-    return signer.boot_id, listen
+    return signer.boot_id, listen, connections
+
+
+def _tls(config: Config) -> "Optional[Tls]":
+    if config.tls is None:
+        return None
+    try:
+        from emberpool.pool.emberd.tls import Tls
+    except ImportError as error:
+        raise BadConfig(f"tls: this image's Python has no TLS: {error}") from error
+    return Tls(config.tls)
 
 
 def _say(line: Dict[str, Any]) -> None:

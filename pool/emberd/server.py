@@ -1,14 +1,13 @@
 """HTTP/1.1 over TCP or a unix socket: reads a request, checks its signature, routes it, signs the answer."""
 
 import json
-import os
 import socket
 import socketserver
 import sys
 import traceback
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler
-from typing import Any, Callable, Dict, Generator, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, Optional, Tuple
 from urllib.parse import parse_qsl, unquote
 
 from emberpool.pool.emberd import filecalls, headers
@@ -17,70 +16,34 @@ from emberpool.pool.emberd.checkpoints import Checkpoints
 from emberpool.pool.emberd.connections import Connections
 from emberpool.pool.emberd.filetransfer import FileTransfers, mode_in, number_in
 from emberpool.pool.emberd.frames import ChunkedBody, Outgoing, incoming
+from emberpool.pool.emberd.listening import FIRST_S, bound
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.shape import as_object
 from emberpool.pool.emberd.signing import Claim, Signed, Signer
 from emberpool.pool.emberd.transfers import Streamed, told
 
+if TYPE_CHECKING:
+    from emberpool.pool.emberd.tls import Tls
+
 IDLE_S = 120.0
 """A kept-alive connection without a request for this long is closed."""
-FIRST_S = 10.0
-"""The same before its first request with the key."""
 UNSIGNED_BYTES = 64 * 1024
 """Longest body that is read before it is known that its request was made with the key."""
 STALL_S = 30.0
 """A streamed body or answer of which no byte moves for this long is given up, as the other side does."""
 
 
-def make_server(listen: str, signer: Signer, calls: Calls) -> "Tuple[socketserver.BaseServer, str]":
+def make_server(
+    listen: str, signer: Signer, calls: Calls, connections: Connections, tls: "Optional[Tls]" = None
+) -> "Tuple[socketserver.BaseServer, str]":
     """A bound server and what it listens on (with the real port if 0 was given). Raises OSError, ValueError."""
 
     class Handler(_Handler):
         pass
 
     Handler.signer, Handler.calls, Handler.transfers = signer, calls, FileTransfers(calls)
-    Handler.checkpoints, Handler.connections = Checkpoints(calls, calls.room_spec), Connections()
-    if listen.startswith("unix:"):
-        path = listen[5:]
-        if os.path.exists(path):
-            os.unlink(path)
-        unix = _UnixServer(path, Handler)
-        unix.connections = Handler.connections
-        os.chmod(path, 0o666)  # requests are signed; who may reach the folder is its owner's business
-        return unix, listen
-    if not listen.startswith("http://"):
-        raise ValueError("listen: must be unix:/path or http://host:port")
-    host, _, port = listen[7:].rpartition(":")
-    tcp = _TcpServer((host.strip("[]"), int(port)), Handler)
-    tcp.connections = Handler.connections
-    return tcp, f"http://{host}:{tcp.server_address[1]}"
-
-
-class _Bounded(socketserver.ThreadingMixIn):
-    daemon_threads = True
-    connections: Connections
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        return self.connections.admit(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.connections.closed(request)
-
-
-class _UnixServer(_Bounded, socketserver.UnixStreamServer):
-    request_queue_size = 128
-
-
-class _TcpServer(_Bounded, socketserver.TCPServer):
-    allow_reuse_address = True
-    request_queue_size = 128
-
-    def __init__(self, address: Tuple[str, int], handler: "Type[BaseHTTPRequestHandler]") -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, handler)
+    Handler.checkpoints, Handler.connections = Checkpoints(calls, calls.room_spec), connections
+    return bound(listen, Handler, connections, tls)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -104,7 +104,7 @@ class PodAddress(Frozen):
     uid: PodUid
     boot_id: BootId
     endpoint: str
-    """`unix:/path/to/socket` or `http://host:port`."""
+    """`unix:/path/to/socket`, `http://host:port` or `https://host:port`."""
 
 
 class Claimed(Frozen):

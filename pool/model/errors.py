@@ -94,6 +94,8 @@ class PodUnreachable(EmberpoolError):
 
     retryable = True
     remedy = "transient; if it lasts, look at the pod's log"
+    untrusted = False
+    """Whether it is for a certificate, or for TLS that only one side speaks: that lasts. Does not cross Temporal."""
 
     def __init__(self, pod: str, detail: str, sent: bool = True) -> None:
         super().__init__(f"pod {pod}: {detail}")

@@ -43,6 +43,9 @@ class KubernetesPods(Strict):
     """Names of Secrets in the pods' namespace, for registries that want a login."""
     service_account: str = ""
     """Its token is never mounted; it matters for admission only."""
+    tls_secret: str = ""
+    """Name of a Secret in the pods' namespace, of type kubernetes.io/tls: the certificate by which their emberds speak
+    TLS with workers, whose setting tls_ca_file names its authority. Empty: they speak in the clear, signed."""
     ask_capabilities: bool = True
     """Whether pods ask for the capabilities that rooms are made with (SYS_ADMIN, NET_ADMIN; by `hostUsers: false` they
     count inside the pod only). False where the cluster's policy refuses them; it takes `least_tier: sweep`."""

@@ -2,19 +2,17 @@
 
 import asyncio
 import os
-import shutil
-import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.emberd import Lease, Starter, first_line, new_id, open_lease, reset
+from fixtures.emberd import Lease, Starter, first_line, new_id, oldest_pythons, open_lease, reset
 from fixtures.processes import descendants, gone, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.emberd.guard import judge
 from emberpool.pool.model.command import Command
+from emberpool.pool.model.errors import PodUnreachable
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be refused for being root")
 MODES = pytest.mark.parametrize("mode", ["plain", "namespaces"])
@@ -43,6 +41,20 @@ async def test_sigterm_ends_all_within_a_second(emberds: Starter, emberd_client:
     wait_until(lambda: all(gone(pid) for pid in pids), 5)
     assert not (lease.emberd.folder / "run" / "s").exists()
     running.cancel()
+
+
+@MODES
+async def test_what_emberd_ends_with_itself_is_not_told_as_a_commands_end(
+    emberds: Starter, emberd_client: EmberdClient, mode: str
+) -> None:
+    """A pod that is evicted gets SIGTERM: whoever waits for a command there loses the connection, and hears from the
+    provider why, instead of a result that says that the command was killed."""
+    lease, pids, running = await busy(emberds, emberd_client, mode)
+    os.kill(lease.emberd.process.pid if mode == "plain" else min(pids - {lease.emberd.process.pid}), 15)
+    with pytest.raises(PodUnreachable) as caught:
+        await running
+    assert caught.value.sent
+    assert lease.emberd.process.wait(5) == 0
 
 
 @MODES
@@ -126,21 +138,12 @@ def test_root_on_the_host_is_refused(emberds: Starter, monkeypatch: pytest.Monke
     assert process.wait(5) == 2
 
 
-def pythons() -> list[str]:
-    """Real interpreters of the oldest version that emberd promises to run on."""
-    found = [str(path) for path in Path.home().glob(".pyenv/versions/3.8*/bin/python3.8")]
-    found += [path for path in [shutil.which("python3.8")] if path]
-    return [
-        path for path in found if subprocess.run([path, "--version"], capture_output=True).stdout[:10] == b"Python 3.8"
-    ]
-
-
-@pytest.mark.skipif(not pythons(), reason="no Python 3.8 here")
+@pytest.mark.skipif(not oldest_pythons(), reason="no Python 3.8 here")
 async def test_the_basics_on_python_3_8(
     emberds: Starter, emberd_client: EmberdClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Run, files, kill and reset on the oldest Python promised."""
-    python = pythons()[0]
+    python = oldest_pythons()[0]
     monkeypatch.setattr("fixtures.emberd._uid", lambda: None)  # the interpreter may lie in a closed home
     emberd = emberds.start("plain", python=python, test_allow_host_root=True)
     lease = open_lease(emberd, emberd_client)

@@ -65,6 +65,34 @@ def test_a_pod_that_may_be_swept_can_do_without_capabilities() -> None:
     assert (strict["mode"], strict["job_uid"]) == ("namespaces", None)
 
 
+def test_gvisor_without_capabilities_has_no_rooms() -> None:
+    """Its emberd may mount nothing, so its scratch is the volume, and no memory is set aside for it."""
+    about = {"boundary": "gvisor", "runtime_class": "gvisor", "ask_capabilities": False}
+    pod = made(network="open", least_tier="sweep", limits={"memory_mb": 512}, kubernetes=about)
+    config = json.loads(pod["metadata"]["annotations"][CONFIG_NOTE])
+    assert "scratch_tmpfs_mb" not in config and config["room"]["mode"] == "auto"
+    container = pod["spec"]["containers"][0]
+    assert container["resources"]["limits"]["memory"] == "576Mi"
+    assert container["securityContext"]["capabilities"] == {"add": []} and "hostUsers" not in pod["spec"]
+
+
+def test_a_certificate_is_mounted_and_told() -> None:
+    """The Secret that the profile names: read by emberd alone, and the pod says that it is to be spoken to by TLS; one
+    whose Secret is not there starts all the same, so that its emberd can say so."""
+    pod = made(kubernetes={"tls_secret": "emberd-tls"})
+    config = json.loads(pod["metadata"]["annotations"][CONFIG_NOTE])
+    assert config["listen"] == "https://0.0.0.0:7070"
+    assert config["tls"] == {"cert": "/run/emberd/tls/tls.crt", "key": "/run/emberd/tls/tls.key"}
+    volume = next(one for one in pod["spec"]["volumes"] if one["name"] == "tls")
+    assert volume["secret"] == {"secretName": "emberd-tls", "defaultMode": 0o400, "optional": True}
+    mount = {"name": "tls", "mountPath": "/run/emberd/tls", "readOnly": True}
+    assert mount in pod["spec"]["containers"][0]["volumeMounts"]
+    assert pod["metadata"]["annotations"]["emberpool.dev/tls"] == "true"
+    plain = made()
+    assert "emberpool.dev/tls" not in plain["metadata"]["annotations"]
+    assert json.loads(plain["metadata"]["annotations"][CONFIG_NOTE])["listen"] == "http://0.0.0.0:7070"
+
+
 def test_what_jobs_write_is_limited() -> None:
     """Rooms write to a volume with a size; the container's memory is the jobs' and a little for emberd."""
     spec = made(limits={"memory_mb": 512}, kubernetes={"scratch_mb": 100, "extra_memory_mb": 40})["spec"]

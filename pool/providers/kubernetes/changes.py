@@ -111,9 +111,11 @@ class Changes:
             return "gone"
         try:
             state = await self._client.state(pod.name, pod.endpoint)
+            address = PodAddress(name=pod.name, uid=pod.uid, boot_id=state.boot_id, endpoint=pod.endpoint)
+            if state.standby:  # it was told so at its creation, and has been promoted since
+                await self._client.promote(address)
             if state.state == "clean":
                 return ""
-            address = PodAddress(name=pod.name, uid=pod.uid, boot_id=state.boot_id, endpoint=pod.endpoint)
             await self._client.fence(address, epoch)
             proof = await self._client.recycle(address, epoch)
         except EmberpoolError as error:

@@ -10,7 +10,7 @@ from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.kubernetes import Boundary
 from emberpool.pool.model.profile import Network, Profile
-from emberpool.pool.providers.kubernetes.view import CONTAINER, IMAGE_NOTE, PORT
+from emberpool.pool.providers.kubernetes.view import CONTAINER, IMAGE_NOTE, PORT, TLS_NOTE
 
 POOL_LABEL = "emberpool.dev/profile"
 DEPLOYMENT_LABEL = "emberpool.dev/deployment"
@@ -19,6 +19,8 @@ CONFIG_NOTE = "emberpool.dev/emberd"
 EMBERD = "/opt/emberpool/emberd/main.py"
 """Where an image has emberd, beside any python3 from 3.8 on."""
 TOLD, STATE, SCRATCH = "/run/emberd/told", "/run/emberd/state", "/run/emberd/scratch"
+TLS = "/run/emberd/tls"
+"""Where the Secret with its certificate is mounted; no room has that mount, and a swept job's user cannot read it."""
 STANDBY_CPU, STANDBY_MB = "10m", 64
 """What a pod that stands by asks for: next to nothing, so that it fits beside those that work."""
 STANDBY_JOBS_MB = 16
@@ -68,12 +70,20 @@ def in_gvisor(profile: Profile) -> bool:
     return profile.kubernetes.boundary is Boundary.GVISOR
 
 
+def in_memory_mb(profile: Profile) -> int:
+    """What of the pod's memory its scratch takes, MiB. Without capabilities emberd can mount no tmpfs, nor needs one:
+    there are no rooms then, and so no overlays."""
+    return profile.kubernetes.scratch_mb if in_gvisor(profile) and profile.kubernetes.ask_capabilities else 0
+
+
 def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: bool) -> str:
     """emberd's configuration as docs/emberd-protocol.md has it; the UID comes from the pod itself."""
+    secure = bool(profile.kubernetes.tls_secret)
     config: dict[str, object] = {
         "key": pod_key(pool_key, name).hex(),
         "pod": name,
-        "listen": f"http://0.0.0.0:{PORT}",
+        "listen": f"{'https' if secure else 'http'}://0.0.0.0:{PORT}",
+        "tls": {"cert": f"{TLS}/tls.crt", "key": f"{TLS}/tls.key"} if secure else None,
         "state_dir": STATE,
         "scratch_dir": SCRATCH,
         "room": {
@@ -88,8 +98,8 @@ def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: boo
         "warm_up": list(profile.warm_up),
         "standby": {"memory_mb": min(STANDBY_JOBS_MB, profile.limits.memory_mb)} if standby else None,
     }
-    if in_gvisor(profile):
-        config["scratch_tmpfs_mb"] = profile.kubernetes.scratch_mb
+    if in_memory_mb(profile):
+        config["scratch_tmpfs_mb"] = in_memory_mb(profile)
     return json.dumps(config)
 
 
@@ -109,6 +119,8 @@ def manifest(
         # The pool itself decides which pods go, and by what order.
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "true" if standby else "false",
     }
+    if profile.kubernetes.tls_secret:
+        notes[TLS_NOTE] = "true"
     labels = dict(profile.kubernetes.labels)
     labels |= {POOL_LABEL: profile.name, DEPLOYMENT_LABEL: deployment, "app.kubernetes.io/managed-by": "emberpool"}
     return {
@@ -140,6 +152,11 @@ def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
             {"name": "scratch", "emptyDir": {"sizeLimit": f"{about.scratch_mb}Mi"}},
         ],
     }
+    if about.tls_secret:
+        # Optional, so that a Secret that is not there is emberd's to tell, in a second, instead of a pod that hangs.
+        secret = {"secretName": about.tls_secret, "defaultMode": 0o400, "optional": True}
+        spec["volumes"].append({"name": "tls", "secret": secret})
+        spec["containers"][0]["volumeMounts"].append({"name": "tls", "mountPath": TLS, "readOnly": True})
     if not in_gvisor(profile):
         spec["hostUsers"] = False  # gVisor refuses to start in one: its own kernel is the boundary there
     if about.runtime_class:
@@ -174,8 +191,7 @@ def _told() -> list[dict[str, Any]]:
 
 def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
     about = profile.kubernetes
-    in_memory_mb = about.scratch_mb if in_gvisor(profile) else 0
-    limits = {"memory": f"{profile.limits.memory_mb + about.extra_memory_mb + in_memory_mb}Mi"}
+    limits = {"memory": f"{profile.limits.memory_mb + about.extra_memory_mb + in_memory_mb(profile)}Mi"}
     if about.cpu_limit is not None:
         limits["cpu"] = cpu_text(max(about.cpu, about.cpu_limit))
     return {
@@ -183,6 +199,8 @@ def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any
         "image": reference,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-I", EMBERD, TOLD],
+        # Where emberd does not serve, its last line says why: the kubelet then has it in the pod's status.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": [{"name": "emberd", "containerPort": PORT}],
         "resources": {
             # Limits are the full share's from the start: promotion then changes requests alone, which no runtime

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.client.trust import Trust
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 from emberpool.pool.model.ids import PodName, PodUid
 from emberpool.pool.model.pod import Phase, PodFacts
@@ -38,12 +39,18 @@ class KubernetesProvider:
     """The pods of one profile and deployment. What it keeps can be read anew: any worker may take over."""
 
     def __init__(
-        self, profile: Profile, access: Access, pool_key: bytes, deployment: str = "default", delete_s: float = DELETE_S
+        self,
+        profile: Profile,
+        access: Access,
+        pool_key: bytes,
+        deployment: str = "default",
+        delete_s: float = DELETE_S,
+        trust: Trust | None = None,
     ) -> None:
         """Connects only when it is used. `delete_s`: how long a deletion may take before it counts as stuck."""
         self._profile, self._deployment, self._pool_key = profile, deployment, pool_key
         self._api = KubernetesApi(access)
-        self._client = EmberdClient(pool_key)
+        self._client = EmberdClient(pool_key, trust)
         about = profile.kubernetes
         self._pace = Pace(about.creates_per_s, about.starting_at_once)
         selector = f"{POOL_LABEL}={profile.name},{DEPLOYMENT_LABEL}={deployment}"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 
 from emberpool.pool.client.emberd_client import EmberdClient
-from emberpool.pool.model.errors import EmberpoolError
+from emberpool.pool.model.errors import EmberpoolError, PodUnreachable
 from emberpool.pool.model.ids import PodName, PodUid
 from emberpool.pool.model.pod import Phase, PodFacts
 from emberpool.pool.model.recycle import RecycleTier
@@ -29,6 +29,8 @@ class Standing:
         self._tiers: dict[PodName, RecycleTier] = {}
         self._asking: dict[PodName, tuple[tuple[PodUid, int], asyncio.Task[None]]] = {}
         self._troubled: dict[PodUid, float] = {}
+        self._untrusted: dict[PodUid, tuple[float, str]] = {}
+        """Pods with which no TLS could be had: since when, and why."""
         self._given_up: dict[PodUid, str] = {}
         self._uids: dict[PodName, PodUid] = {}
         self._bells: dict[PodName, set[asyncio.Event]] = {}
@@ -75,6 +77,10 @@ class Standing:
         waits_s = 0.0 if since is None else time.monotonic() - since
         answered = self._answered.get(pod.name) == pod.incarnation
         phase, reason = verdict(pod, answered, waits_s, self._patience_s)
+        if phase is Phase.PENDING and pod.uid in self._untrusted:
+            since, why = self._untrusted[pod.uid]
+            phase = Phase.FAILED if time.monotonic() - since >= self._patience_s else Phase.PENDING
+            reason = f"tls: {why}"
         if pod.uid in self._given_up:
             phase, reason = Phase.FAILED, self._given_up[pod.uid]
         elif phase is Phase.FAILED:
@@ -131,14 +137,27 @@ class Standing:
             try:
                 state = await self._client.state(pod.name, pod.endpoint)
                 break
-            except EmberpoolError:
+            except EmberpoolError as error:
+                self._note(pod, error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(LATER_ASK_S, pause_s * 1.5)
+        self._untrusted.pop(pod.uid, None)
         self._tiers[pod.name] = state.tier
         self._answered[pod.name] = pod.incarnation
         self._asking.pop(pod.name, None)
         self._pace.settled(pod.name, True, time.monotonic())
         self._ring(pod.name)
+
+    def _note(self, pod: PodView, error: EmberpoolError) -> None:
+        """Of an emberd that does not answer yet, nothing is to be said; a wrong certificate stays wrong."""
+        if not isinstance(error, PodUnreachable) or not error.untrusted:
+            self._untrusted.pop(pod.uid, None)
+            return
+        now = time.monotonic()
+        since, _ = self._untrusted.get(pod.uid, (now, ""))
+        self._untrusted[pod.uid] = (since, error.detail)
+        if since == now:
+            asyncio.get_running_loop().call_later(self._patience_s + 0.01, self._ring, pod.name)
 
     def _settle(self, pod: PodView) -> None:
         facts = self.facts(pod)
@@ -158,6 +177,7 @@ class Standing:
         if uid is not None:
             self._troubled.pop(uid, None)
             self._given_up.pop(uid, None)
+            self._untrusted.pop(uid, None)
 
     def _ring(self, name: PodName) -> None:
         for bell in self._bells.get(name, ()):

@@ -1,5 +1,6 @@
 """A pod read into the few facts that decide, and what they mean. None: not published yet, which is not empty."""
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,8 @@ CONTAINER = "emberd"
 """Name of the one container of a pod."""
 IMAGE_NOTE = "emberpool.dev/image"
 """Annotation with the image's name as claims give it."""
+TLS_NOTE = "emberpool.dev/tls"
+"""Annotation of a pod whose emberd speaks TLS: "true"."""
 PORT = 7070
 """emberd's, in every pod."""
 HOPELESS_PULL = ("InvalidImageName", "ErrImageNeverPull")
@@ -20,7 +23,9 @@ FAILING_PULL = ("ErrImagePull", "ImagePullBackOff", "ImageInspectError", "Regist
 REFUSED_PULL = ("not found", "manifest unknown", "denied", "unauthorized", "forbidden", "no match for platform")
 """What a registry says of an image that will not be there a minute later either."""
 FAILING_START = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError")
-EVICTING = ("EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager", "TerminationByKubelet")
+EVICTING = ("EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet")
+NODE_GOES = ("DeletionByTaintManager", "DeletionByPodGC")
+"""The node's pods are taken off it: it is not ready or does not answer, or is no more."""
 SIGNALS = {137: "SIGKILL", 143: "SIGTERM", 139: "SIGSEGV", 134: "SIGABRT"}
 
 
@@ -29,6 +34,8 @@ class Ended(Frozen):
 
     exit_code: int
     reason: str = ""
+    told: str = ""
+    """Why emberd did not begin to serve, in its own words."""
 
 
 class PodView(Frozen):
@@ -63,6 +70,8 @@ class PodView(Frozen):
     """Why it is being evicted, "" if it is not."""
     resize_pending: str
     """Deferred or Infeasible and why, "" if no resize waits."""
+    tls: bool
+    """Whether its emberd speaks TLS."""
     requests: Mapping[str, str]
     """What the container is given now, as the kubelet says; what the specification asks for until it does."""
 
@@ -70,7 +79,7 @@ class PodView(Frozen):
     def endpoint(self) -> str:
         """Where emberd listens; "" while the pod has no address."""
         host = f"[{self.address}]" if self.address and ":" in self.address else self.address
-        return f"http://{host}:{PORT}" if host else ""
+        return f"{'https' if self.tls else 'http'}://{host}:{PORT}" if host else ""
 
     @property
     def incarnation(self) -> tuple[PodUid, int]:
@@ -107,10 +116,11 @@ def view(pod: Mapping[str, Any]) -> PodView:
         running="running" in state,
         waiting=waiting.get("reason") or "",
         detail=next((text for text in messages if text), ""),
-        ended=Ended(exit_code=terminated["exitCode"], reason=terminated.get("reason") or "") if terminated else None,
+        ended=_ended(terminated) if terminated else None,
         unschedulable=unschedulable,
         evicted=target.get("reason") or "" if target.get("status") == "True" else "",
         resize_pending=_pending(_part(conditions, "PodResizePending")),
+        tls=_part(meta, "annotations").get(TLS_NOTE) == "true",
         requests={name: str(amount) for name, amount in given.items()},
     )
 
@@ -124,6 +134,25 @@ def _part(whole: Mapping[str, Any], name: str) -> Json:
 def _parts(whole: Mapping[str, Any], name: str) -> list[Json]:
     parts: list[Json] | None = whole.get(name)
     return parts or []
+
+
+def _ended(terminated: Json) -> Ended:
+    return Ended(
+        exit_code=terminated["exitCode"],
+        reason=terminated.get("reason") or "",
+        told=_told(str(terminated.get("message") or "")),
+    )
+
+
+def _told(log: str) -> str:
+    """emberd's last word, in what the kubelet keeps of the container's log."""
+    for line in reversed(log.splitlines()):
+        if line.startswith('{"ready": false'):
+            try:
+                return str(json.loads(line)["reason"])[:300]
+            except (ValueError, KeyError):
+                return ""  # cut by the kubelet
+    return ""
 
 
 def _pending(condition: Json) -> str:
@@ -156,6 +185,8 @@ def in_trouble(pod: PodView) -> bool:
 
 def _end(pod: PodView) -> str:
     """Why the pod is over; "" if it is not. The order is from the cause to its effects."""
+    if pod.evicted in NODE_GOES:
+        return f"node_lost: {pod.node or 'its node'}: {pod.evicted}"
     if pod.evicted in EVICTING:
         return f"evicted: {pod.evicted}"
     if pod.reason == "Evicted":
@@ -175,6 +206,7 @@ def _exit(ended: Ended) -> str:
     if ended.exit_code in SIGNALS:
         return f"exited: killed by {SIGNALS[ended.exit_code]}"
     detail = f" ({ended.reason})" if ended.reason not in ("", "Error", "Completed") else ""
+    detail += f": {ended.told}" if ended.told else ""
     return f"exited: status {ended.exit_code}{detail}"
 
 

@@ -1,0 +1,119 @@
+"""Pods whose profile names a certificate speak TLS with workers, their whole life long; what is wrong with it is told
+by name and soon. The API is simulated, emberd real."""
+
+import shutil
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from fixtures.kubernetes_pool import CALLER, PROFILE, kubernetes_pool, pool_profile
+from fixtures.local import new_name
+from fixtures.simulated_kubernetes import IMAGES, SimulatedKubernetes, SimulatedSite, simulated_kubernetes
+from fixtures.tls import Certificates, expired, make_certificates
+
+from emberpool.pool.client.trust import trust_in
+from emberpool.pool.model.command import Command
+from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.pod import Phase
+from emberpool.pool.model.recycle import RecycleOutcome
+from emberpool.pool.model.tool import RunToolInput
+from emberpool.worker.connections import open_provider
+from emberpool.worker.remote.tool import ToolClient
+from emberpool.worker.settings import Settings
+from emberpool.worker.stack.embedded import EmbeddedStack
+
+SECRET, NAME = "emberd-tls", "emberd"
+SECURE = {"tls_secret": SECRET, "patience_s": 1.0}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """An authority, and what it signed for emberds."""
+    return make_certificates(tmp_path_factory.mktemp("authority"), f"DNS:{NAME}")
+
+
+def put(api: SimulatedKubernetes, pair: tuple[Path, Path], folder: Path) -> None:
+    """Make the Secret that pods mount."""
+    folder.mkdir(exist_ok=True)
+    for source, name in zip(pair, ("tls.crt", "tls.key"), strict=True):
+        shutil.copy(source, folder / name)
+    api.secrets[SECRET] = folder
+
+
+@pytest.fixture
+async def site(
+    simulated_site: SimulatedSite, certificates: Certificates, tmp_path: Path
+) -> AsyncIterator[SimulatedSite]:
+    """With the Secret, and trust in its authority."""
+    put(simulated_site.api, certificates.server, tmp_path / "secret")
+    simulated_site.trust = trust_in(certificates.authority, NAME)
+    simulated_site.kubernetes = simulated_site.make(kubernetes=SECURE)
+    yield simulated_site
+
+
+async def test_a_pods_whole_life(site: SimulatedSite) -> None:
+    """Created on standby, promoted, used, given another image, reset and deleted, all by https; a pod of a profile
+    without a certificate beside it goes on in the clear."""
+    provider, name = site.kubernetes, new_name()
+    await provider.create(name, "", standby=True)
+    facts = await provider.wait_ready(name, 30)
+    assert facts.phase is Phase.READY and facts.endpoint.startswith("https://"), facts
+    assert await provider.promote(name) == ""
+    assert await site.job(name, "echo served") == "served\n"
+    assert await provider.swap(name, "second", (await site.emberd_state(name)).epoch + 1) == ""
+    assert await site.job(name, "echo again") == "again\n"
+    plain, other = site.make(), new_name()
+    await plain.create(other, "")
+    facts = await plain.wait_ready(other, 30)
+    assert facts.phase is Phase.READY and facts.endpoint.startswith("http://"), facts
+
+
+async def test_a_certificate_that_is_refused_fails_the_pod(
+    site: SimulatedSite, certificates: Certificates, tmp_path: Path
+) -> None:
+    """An expired one, one of another authority: after the profile's patience, with what to do about it."""
+    for pair, problem in (
+        (expired(certificates, tmp_path / "old"), "certificate has expired: renew the Secret"),
+        (make_certificates(tmp_path / "others", f"DNS:{NAME}").server, "have tls_ca_file hold the authority"),
+    ):
+        put(site.api, pair, tmp_path / "secret")
+        name = new_name()
+        await site.kubernetes.create(name, "")
+        facts = await site.kubernetes.wait_ready(name, 20)
+        assert facts.phase is Phase.FAILED and facts.reason.startswith("tls: its certificate is refused"), facts
+        assert problem in facts.reason
+
+
+async def test_a_secret_that_is_not_there_is_said_so(site: SimulatedSite) -> None:
+    """Its emberd does not serve, and the pod's status holds its word on why."""
+    del site.api.secrets[SECRET]
+    name = new_name()
+    await site.kubernetes.create(name, "")
+    facts = await site.kubernetes.wait_ready(name, 20)
+    assert facts.phase is Phase.FAILED and facts.reason.startswith("exited: status 2: tls: "), facts
+    assert "No such file" in facts.reason and "tls.crt" in facts.reason
+
+
+def test_a_worker_without_an_authority_says_so(tmp_path: Path) -> None:
+    """At its start, naming the setting, not when the first pod is called."""
+    profile = pool_profile(images=IMAGES, kubernetes=SECURE)
+    with pytest.raises(InvalidInput, match="kubernetes.tls_secret") as caught:
+        open_provider(profile, Settings(profiles=(profile,)))
+    assert caught.value.field == "tls_ca_file"
+    with pytest.raises(ValueError, match="tls_only needs tls_ca_file"):
+        Settings(profiles=(profile,), tls_only=True)
+
+
+async def test_a_tool_call_runs_through_tls(stack: EmbeddedStack, certificates: Certificates, tmp_path: Path) -> None:
+    """The whole way, by a worker whose settings let it speak by TLS only: served, reset, attested."""
+    about = {"images": IMAGES, "least_tier": "sweep", "network": "open", "kubernetes": SECURE}
+    async with simulated_kubernetes(tmp_path) as (api, access):
+        put(api, certificates.server, tmp_path / "secret")
+        trusted = {"tls_ca_file": certificates.authority, "tls_only": True}
+        async with kubernetes_pool(stack, access, pool_profile(**about), **trusted) as site:
+            tools = ToolClient(site.client, profile=PROFILE, caller=CALLER, task_queue=site.queue)
+            given = RunToolInput(profile=PROFILE, caller=CALLER, command=Command(shell="cat; echo $A", env={"A": "a"}))
+            done = await tools.call(f"call-{uuid.uuid4().hex[:8]}", given)
+            assert done.result.text == "a\n", done.result.error_text
+            assert done.recycled is RecycleOutcome.IDLE
