@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.worker import Worker
 
 from emberpool.pool.model.errors import InvalidInput
+from emberpool.worker.data_converter import load_data_converter
 from emberpool.worker.plugin import EmberpoolPlugin
-from emberpool.worker.settings import Settings
+from emberpool.worker.settings import CommandSettings, Settings
 
 
 @dataclass(frozen=True)
@@ -39,14 +41,19 @@ def connect_config(reach: Reach = Reach()) -> ClientConnectConfig:
     return config
 
 
-async def connect_client(plugin: EmberpoolPlugin | None = None, reach: Reach = Reach()) -> Client:
-    """A Temporal client with the plugin.
+async def connect_client(
+    plugin: EmberpoolPlugin | None = None, reach: Reach = Reach(), data_converter: str | None = None
+) -> Client:
+    """A Temporal client with the plugin, and with the data converter of that name; by default with the setting's.
 
     Raises:
-        InvalidInput: Temporal's configuration cannot be read.
+        InvalidInput: Temporal's configuration cannot be read, or the converter cannot be loaded.
         RuntimeError: the server cannot be reached.
     """
-    return await Client.connect(**connect_config(reach), plugins=[plugin or EmberpoolPlugin()])
+    name = CommandSettings().data_converter if data_converter is None else data_converter
+    converter = load_data_converter(name) or DataConverter.default
+    plugins = [plugin or EmberpoolPlugin()]
+    return await Client.connect(**connect_config(reach), data_converter=converter, plugins=plugins)
 
 
 async def run_worker(settings: Settings, on_ready: Callable[[str], None]) -> None:
@@ -55,7 +62,7 @@ async def run_worker(settings: Settings, on_ready: Callable[[str], None]) -> Non
     `on_ready` is told where the metrics are served, or "".
     """
     plugin = EmberpoolPlugin(settings)
-    client = await connect_client(plugin)
+    client = await connect_client(plugin, data_converter=settings.data_converter)
     async with Worker(client, task_queue=settings.task_queue):
         # What was imported stays: to look through it for garbage takes tens of milliseconds, in which every call waits.
         gc.freeze()

@@ -40,6 +40,9 @@ def explain(error: BaseException) -> Explained:
     if isinstance(error, RuntimeError) and str(error).startswith("Failed client connect"):
         remedy = "set TEMPORAL_ADDRESS to HOST:PORT of a server that runs, or start one with `emberpool dev`"
         return Explained(f"Temporal cannot be reached: {_core(str(error))}", remedy)
+    if isinstance(error, KeyError) and "Unknown payload encoding" in str(error):
+        remedy = "set EMBERPOOL_DATA_CONVERTER to what the workers have"
+        return Explained(f"the workers' answer cannot be read: {error.args[0]}", remedy)
     return _unexpected(error)
 
 
