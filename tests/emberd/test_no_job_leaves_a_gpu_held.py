@@ -1,14 +1,18 @@
 """A pod is clean only if its GPUs are as they were before the first job; a job sees those of its pod and no others."""
 
 import asyncio
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fixtures.emberd import EmberdProcess, Lease, Starter, first_line, open_lease, recycled, reset
 from fixtures.nvml import FakeNvml
+from fixtures.processes import gone, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.emberd.gpu import Gpus
+from emberpool.pool.model.command import Outcome
 
 GIB = 1 << 30
 DRIVERS_OWN = 300 << 20
@@ -107,3 +111,44 @@ async def test_a_job_may_take_fewer_and_never_others(
     env: dict[str, Any] = {"CUDA_VISIBLE_DEVICES": wanted}
     assert (await lease.sh(ASK, env=env)).text == f"{seen}/{seen}\n"
     await reset(lease)
+
+
+def test_what_is_free_is_asked_of_the_device_not_counted(nvml: FakeNvml) -> None:
+    """Project-HAMi/HAMi#1181: a counter of what was given and taken back drifts with each process that is killed
+    between the two, until it shows terabytes. Here there is none: after two thousand jobs of random sizes, half of them
+    killed with their memory still in use for a moment, the answer is the device's own, and a leak that goes away is
+    forgotten."""
+    chance = random.Random(1181)
+    quiet: dict[str, tuple[int, list[int]]] = {"GPU_a": (DRIVERS_OWN, [77]), "GPU_b": (0, [])}
+    nvml.say(**quiet)
+    gpus = Gpus(["GPU_a", "GPU_b"], str(nvml.library))
+    for job in range(2_000):
+        nvml.say(GPU_a=(DRIVERS_OWN + chance.randrange(80 * GIB), [77, 1000 + job]), GPU_b=(chance.randrange(GIB), []))
+        nvml.say(**quiet)
+        assert gpus.released()
+    nvml.say(GPU_a=(DRIVERS_OWN, [77]), GPU_b=(4096 * GIB, []))
+    assert not gpus.released()
+    nvml.say(**quiet)
+    assert gpus.released()
+
+
+async def test_a_hang_is_ended_and_its_devices_are_free(
+    pod: EmberdProcess, nvml: FakeNvml, emberd_client: EmberdClient
+) -> None:
+    """ROCm/cvs#322: one limit for all took a silent warm-up for a hang, and what was given up kept its devices. A
+    command that is silent for most of its time limit is left alone; one that goes over it is killed with all that it
+    started, whatever it ignores, and the pod serves again only once its devices are free."""
+    lease = open_lease(pod, emberd_client)
+    silent = await lease.sh("sleep 1.2; echo warm", time_limit_s=1.8)
+    assert (silent.outcome, silent.stdout) == (Outcome.EXITED, b"warm\n")
+    hang = "trap '' TERM INT HUP; (trap '' TERM; setsid sleep 4711) & echo $!; sleep 4711"
+    running = asyncio.create_task(lease.sh(hang, time_limit_s=1.0))
+    nvml.say(GPU_a=(DRIVERS_OWN + 60 * GIB, [77, 4711]), GPU_b=(0, []))
+    result = await running
+    assert result.outcome is Outcome.TIMED_OUT
+    assert not (await recycled(pod, emberd_client)).holds, "the driver has not let go"
+    wait_until(lambda: gone(int(result.stdout)))
+    nvml.say(GPU_a=(DRIVERS_OWN, [77]), GPU_b=(0, []))
+    pod.epoch += 1
+    await emberd_client.fence(pod.address, pod.epoch)
+    assert (await emberd_client.recycle(pod.address, pod.epoch)).holds

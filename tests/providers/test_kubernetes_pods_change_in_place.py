@@ -57,6 +57,17 @@ async def test_a_promoted_pod_holds_its_full_share(site: PodsOfOneKey) -> None:
     assert after.restarts == 0
 
 
+async def test_a_promoted_pod_stays_so_with_another_image(site: PodsOfOneKey) -> None:
+    """Its new emberd is told once more that it stands by, and is promoted once more: it serves leases."""
+    provider, name = site.kubernetes, new_name()
+    await provider.create(name, "", standby=True)
+    await provider.wait_ready(name, 30)
+    assert await provider.promote(name) == ""
+    assert await provider.swap(name, "second", (await site.emberd_state(name)).epoch + 1) == ""
+    assert not (await site.emberd_state(name)).standby
+    assert await site.job(name, "echo served") == "served\n"
+
+
 async def test_a_swap_that_is_no_swap_any_more_changes_nothing(site: PodsOfOneKey) -> None:
     """A pod that was leased since refuses a late swap's fence by its epoch, and the caller is told."""
     provider, name = site.kubernetes, new_name()
