@@ -1,0 +1,88 @@
+"""deploy/images, without a builder: what the Dockerfiles copy is in the build context, and all that a wheel needs."""
+
+import json
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from emberpool.pool.providers.kubernetes.pod_spec import EMBERD
+
+TOP = Path(__file__).parents[2]
+DOCKERFILES = sorted((TOP / "deploy" / "images").glob("*.Dockerfile"))
+
+
+def instructions(path: Path) -> list[tuple[str, str]]:
+    """Word and rest of each, comments left out, continued lines joined."""
+    text = re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def in_context(name: str) -> bool:
+    """Whether .dockerignore lets it into the build: of the patterns for it, or for a folder above, the last counts."""
+    kept = True
+    parts = Path(name).parts
+    above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
+    for line in (TOP / ".dockerignore").read_text().splitlines():
+        if line and not line.startswith("#"):
+            pattern = line.removeprefix("!").removeprefix("**/")
+            if any(fnmatch(one, pattern) or fnmatch(one.rpartition("/")[2], pattern) for one in above):
+                kept = line.startswith("!")
+    return kept
+
+
+def test_there_are_both() -> None:
+    """Workers and sandboxes."""
+    assert [path.stem for path in DOCKERFILES] == ["sandbox", "worker"]
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
+def test_what_is_copied_is_there(path: Path) -> None:
+    """Every source of COPY, unless it is another stage's; and nothing is fetched by ADD."""
+    stages = {rest.rpartition(" AS ")[2] for word, rest in instructions(path) if word == "FROM" and " AS " in rest}
+    copied = 0
+    for word, rest in instructions(path):
+        assert word != "ADD"
+        if word == "COPY":
+            stage = re.match(r"--from=(\S+)", rest)
+            assert stage is None or stage[1] in stages
+            if stage is None:
+                for source in rest.split()[:-1]:
+                    assert (TOP / source).exists() and (source == "." or in_context(source)), source
+                    copied += 1
+    assert copied
+
+
+def test_the_context_is_all_that_a_wheel_needs_and_little_else() -> None:
+    """pyproject.toml and every file that it names; no key, environment or history of a checkout."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())
+    about, build = project["project"], project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for name in ("pyproject.toml", about["readme"], *about["license-files"], *build["only-include"]):
+        assert (TOP / name).exists() and in_context(name), name
+    for name in (".git", ".venv/bin/python", "pool.key", "deploy/base/worker.env", "pool/emberd/__pycache__/main.pyc"):
+        assert not in_context(name), name
+
+
+def test_sandboxes_have_emberd_where_it_is_started() -> None:
+    """The path in pods' manifests is the one in the image."""
+    (copy,) = (rest for word, rest in instructions(DOCKERFILES[0]) if word == "COPY")
+    source, target = copy.split()
+    assert EMBERD == f"{target}/main.py" and (TOP / source / "main.py").is_file()
+    (entry,) = (json.loads(rest) for word, rest in instructions(DOCKERFILES[0]) if word == "ENTRYPOINT")
+    assert entry == ["python3", "-I", EMBERD]
+
+
+def test_workers_run_the_installed_command_as_nobody() -> None:
+    """The entry point is a script of the package, with the extra that jobs' packages need; the user is the
+    Deployment's."""
+    said = instructions(DOCKERFILES[1])
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    (entry,) = (json.loads(rest) for word, rest in said if word == "ENTRYPOINT")
+    assert entry[0] in project["scripts"] and entry[1] == "worker"
+    (extras,) = re.findall(r'"/src\[(\S+)\]"', DOCKERFILES[1].read_text())
+    assert extras in project["optional-dependencies"]
+    user = next(rest for word, rest in said if word == "USER")
+    worker = (TOP / "deploy" / "base" / "worker.yaml").read_text()
+    assert f"runAsUser: {user.partition(':')[0]}\n" in worker
