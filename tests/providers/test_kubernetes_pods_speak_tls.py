@@ -18,13 +18,15 @@ from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.recycle import RecycleOutcome
 from emberpool.pool.model.tool import RunToolInput
+from emberpool.pool.providers.kubernetes.provider import KubernetesProvider
 from emberpool.worker.connections import open_provider
 from emberpool.worker.remote.tool import ToolClient
 from emberpool.worker.settings import Settings
 from emberpool.worker.stack.embedded import EmbeddedStack
 
 SECRET, NAME = "emberd-tls", "emberd"
-SECURE = {"tls_secret": SECRET, "patience_s": 1.0}
+PATIENCE_S = 1.0
+SECURE = {"tls_secret": SECRET, "patience_s": PATIENCE_S}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,21 @@ async def test_a_certificate_that_is_refused_fails_the_pod(
         facts = await site.kubernetes.wait_ready(name, 20)
         assert facts.phase is Phase.FAILED and facts.reason.startswith("tls: its certificate is refused"), facts
         assert problem in facts.reason
+
+
+async def test_a_worker_that_trusts_another_authority_fails_no_pod_of_others(
+    site: SimulatedSite, tmp_path: Path
+) -> None:
+    """Whose settings are wrong cannot speak with pods that serve everyone else, and must not have them deleted."""
+    name, others = new_name(), make_certificates(tmp_path / "others", f"DNS:{NAME}")
+    await site.kubernetes.create(name, "")
+    assert (await site.kubernetes.wait_ready(name, 30)).phase is Phase.READY
+    trust = trust_in(others.authority, NAME)
+    wrong = KubernetesProvider(site.kubernetes.profile, site.access, site.key, site.deployment, trust=trust)
+    assert (await wrong.wait_ready(name, 2 * PATIENCE_S)).phase is Phase.PENDING
+    assert [facts.phase for facts in await wrong.list()] == [Phase.PENDING]
+    await wrong.aclose()
+    assert (await site.kubernetes.wait_ready(name, 0)).phase is Phase.READY
 
 
 async def test_a_secret_that_is_not_there_is_said_so(site: SimulatedSite) -> None:

@@ -38,6 +38,10 @@ class Pace:
         """Pods that were let go and have neither become ready nor failed."""
         return len(self._starting)
 
+    def is_starting(self, name: str) -> bool:
+        """Whether it is one of those."""
+        return name in self._starting
+
     def ask(self, name: str, now: float) -> Wait | None:
         """None: create it now, and tell `settled` how it went. Idempotent by name."""
         if name in self._starting:

@@ -77,7 +77,8 @@ class Standing:
         waits_s = 0.0 if since is None else time.monotonic() - since
         answered = self._answered.get(pod.name) == pod.incarnation
         phase, reason = verdict(pod, answered, waits_s, self._patience_s)
-        if phase is Phase.PENDING and pod.uid in self._untrusted:
+        # Only a pod that this worker has just made: one that is set up wrongly must not fail what serves others.
+        if phase is Phase.PENDING and pod.uid in self._untrusted and self._pace.is_starting(pod.name):
             since, why = self._untrusted[pod.uid]
             phase = Phase.FAILED if time.monotonic() - since >= self._patience_s else Phase.PENDING
             reason = f"tls: {why}"
