@@ -156,7 +156,7 @@ async def refused(pod: EmberdProcess, trust: Trust | None, endpoint: str = "") -
     async with EmberdClient(b"k" * 32, trust) as client:
         with pytest.raises(PodUnreachable) as caught:
             await client.state(pod.address.name, endpoint or pod.address.endpoint)
-    assert time.monotonic() - began < 3 and caught.value.untrusted
+    assert time.monotonic() - began < 5 and caught.value.untrusted
     return caught.value
 
 
@@ -235,8 +235,8 @@ async def test_who_says_nothing_holds_up_nobody(pod: EmberdProcess, trust: Trust
         began = time.monotonic()
         for _ in range(3):
             await client.state(pod.address.name, pod.address.endpoint)
-        assert time.monotonic() - began < 2
-    async with asyncio.timeout(15):
+        assert time.monotonic() - began < 5
+    async with asyncio.timeout(30):
         ends = await asyncio.gather(*(reader.read() for reader, _ in silent), return_exceptions=True)
     assert all(end == b"" or isinstance(end, ConnectionError) for end in ends), ends
     for _, writer in silent:

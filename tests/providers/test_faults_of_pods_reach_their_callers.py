@@ -255,7 +255,7 @@ async def test_whose_command_ran_there_hears_why(stack: EmbeddedStack, tmp_path:
         began = time.monotonic()
         await asyncio.gather(*(strike(api, pods[name]) for name, (strike, _) in STRIKES.items()))
         ends = dict(zip(calls, await asyncio.gather(*calls.values(), return_exceptions=True), strict=True))
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 60
     for name, (_, reason) in STRIKES.items():
         error = ends[name]
         assert isinstance(error, SandboxLost), (name, error)
