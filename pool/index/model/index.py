@@ -251,7 +251,14 @@ class ModelIndex:
         )
 
     async def finish_recycle(
-        self, name: PodName, epoch: int, attestation: Attestation, keep_alive_s: float, max_uses: int, retire: str = ""
+        self,
+        name: PodName,
+        epoch: int,
+        attestation: Attestation,
+        keep_alive_s: float,
+        max_uses: int,
+        retire: str = "",
+        boot_id: str = "",
     ) -> FreedReply:
         """See PoolIndex.finish_recycle."""
         memory = self._begin()
@@ -261,12 +268,17 @@ class ModelIndex:
         if reason := self._unfit(pod, attestation, max_uses, retire):
             self._ladder.condemn(name, reason)
             return MustDrain(reason=reason)
-        memory.change(name, attestation=attestation, keep_until=memory.now + milliseconds(keep_alive_s))
+        memory.change(
+            name,
+            attestation=attestation,
+            keep_until=memory.now + milliseconds(keep_alive_s),
+            boot=boot_id or pod.boot,
+        )
         return self._ladder.give(pod.reserved, name) if pod.reserved else self._ladder.settle(name)
 
     def _unfit(self, pod: Pod, attestation: Attestation, max_uses: int, retire: str) -> str:
         if not attestation.holds:
-            return "not_attested"
+            return attestation.quarantined_for
         if pod.uses >= max_uses:
             return "worn_out"
         return retire or ("over_ceiling" if self.memory.over_ceiling else "")

@@ -21,6 +21,8 @@ REFUSED_PULL = ("not found", "manifest unknown", "denied", "unauthorized", "forb
 """What a registry says of an image that will not be there a minute later either."""
 FAILING_START = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError")
 EVICTING = ("EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager", "TerminationByKubelet")
+ANEW = 5
+"""emberd's exit status if it was told to end so that its container is started again."""
 SIGNALS = {137: "SIGKILL", 143: "SIGTERM", 139: "SIGSEGV", 134: "SIGABRT"}
 
 
@@ -53,6 +55,10 @@ class PodView(Frozen):
     """The image's reference in the pod's specification."""
     restarts: int
     running: bool
+    started: float
+    """Unix time at which the container that runs was started, by its node's clock; 0 if none runs."""
+    comes_back: bool
+    """Whether the kubelet starts the container again that ended."""
     waiting: str
     """Why the container waits, "" if it does not."""
     detail: str
@@ -105,6 +111,8 @@ def view(pod: Mapping[str, Any]) -> PodView:
         reference=asked.get("image") or "",
         restarts=container.get("restartCount") or 0,
         running="running" in state,
+        started=_time(_part(state, "running").get("startedAt")),
+        comes_back=spec.get("restartPolicy") == "Always",
         waiting=waiting.get("reason") or "",
         detail=next((text for text in messages if text), ""),
         ended=Ended(exit_code=terminated["exitCode"], reason=terminated.get("reason") or "") if terminated else None,
@@ -113,6 +121,10 @@ def view(pod: Mapping[str, Any]) -> PodView:
         resize_pending=_pending(_part(conditions, "PodResizePending")),
         requests={name: str(amount) for name, amount in given.items()},
     )
+
+
+def _time(text: str | None) -> float:
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
 def _part(whole: Mapping[str, Any], name: str) -> Json:
@@ -160,7 +172,7 @@ def _end(pod: PodView) -> str:
         return f"evicted: {pod.evicted}"
     if pod.reason == "Evicted":
         return f"evicted: {pod.detail}"
-    if pod.ended is not None:
+    if pod.ended is not None and not (pod.comes_back and pod.ended.exit_code == ANEW):
         return _exit(pod.ended)
     if pod.reason in ("NodeLost", "NodeShutdown", "Shutdown", "NodeAffinity"):
         return f"node_lost: {pod.detail or pod.reason}"
