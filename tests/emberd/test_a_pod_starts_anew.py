@@ -8,7 +8,7 @@ import pytest
 from fixtures.emberd import EmberdProcess, Lease, Starter, open_lease, recycled, reset
 from fixtures.processes import descendants, gone
 
-from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.client.emberd_client import EmberdClient, EmberdState
 from emberpool.pool.model.errors import PodRefused
 from emberpool.pool.model.recycle import RecycleTier
 
@@ -27,11 +27,13 @@ async def told_to_end(lease: Lease) -> None:
     assert all(gone(pid) for pid in below)
 
 
-def started_anew(emberds: Starter, pod: EmberdProcess, **changes: Any) -> EmberdProcess:
-    """The next emberd in the same volumes, under the same epoch."""
+async def started_anew(
+    emberds: Starter, client: EmberdClient, pod: EmberdProcess, **changes: Any
+) -> tuple[EmberdProcess, EmberdState]:
+    """The next emberd in the same volumes, under the same epoch, and what it says of itself."""
     anew = emberds.start(pod.mode, pod.folder, container=pod.container, **changes)
     anew.epoch = pod.epoch
-    return anew
+    return anew, await client.state(anew.address.name, anew.address.endpoint)
 
 
 @pytest.mark.parametrize("mode", ["plain", "namespaces"])
@@ -59,8 +61,7 @@ async def test_it_comes_back_fenced_and_with_its_tag(emberds: Starter, emberd_cl
     lease = open_lease(pod, emberd_client)
     assert (await lease.sh("echo left > f; (setsid sleep 60 &)")).ok
     await told_to_end(lease)
-    anew = started_anew(emberds, pod)
-    state = await emberd_client.state(anew.address.name, anew.address.endpoint)
+    anew, state = await started_anew(emberds, emberd_client, pod)
     assert state.boot_id != pod.address.boot_id
     assert (state.state, state.tag, state.epoch, state.uses) == ("dirty", "a" * 32, pod.epoch, 0)
     with pytest.raises(PodRefused, match="not_clean"):
@@ -82,7 +83,8 @@ async def test_a_standby_pod_that_was_used_stands_by_no_more(emberds: Starter, e
     lease = open_lease(pod, emberd_client)
     assert (await lease.sh("true")).ok
     await told_to_end(lease)
-    anew = started_anew(emberds, pod, standby={"memory_mb": 16})
+    anew, state = await started_anew(emberds, emberd_client, pod, standby={"memory_mb": 16})
+    assert not state.standby
     assert (await recycled(anew, emberd_client)).holds
     allocate = ("python3", "-c", "print(len(bytearray(60_000_000)))")
     assert (await open_lease(anew, emberd_client).run(*allocate)).text == "60000000\n"
@@ -108,7 +110,7 @@ async def test_what_outlives_a_container_is_removed_at_its_start(emberds: Starte
     pod.process.kill()  # nobody was asked: the container just ended
     await asyncio.to_thread(pod.process.wait, 5)
     assert len(os.listdir(volume)) == 4
-    anew = started_anew(emberds, pod)
+    anew, _ = await started_anew(emberds, emberd_client, pod)
     assert sorted(os.listdir(volume)) == ["own"] and os.listdir(volume / "own") == ["file"]
     proof = await recycled(anew, emberd_client)
     assert proof.holds and proof.restarted and proof.tier is RecycleTier.RESTART
