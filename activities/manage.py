@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from temporalio import activity
@@ -27,9 +28,11 @@ from emberpool.activities.pools import Pool, Pools
 from emberpool.activities.rebuild import rebuild
 from emberpool.activities.recycle import delete
 from emberpool.activities.start import start_warm
-from emberpool.pool.index.contract import PoolCounts, Reserved
+from emberpool.pool.index.contract import PodRecord, PoolCounts, Reserved
 from emberpool.pool.model.errors import IndexRebuilding, PoolUnavailable
 from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.recycle import NOT_ATTESTED
+from emberpool.pool.model.state import PodState
 from emberpool.pool.policy.plan import Plan
 from emberpool.pool.policy.plan import plan_pool as plan
 
@@ -39,6 +42,11 @@ LOOK_S = 1.0
 """Pause between two looks at the index: at most one plan a second."""
 LONG_POLL_S = 60.0
 """A plan with nothing to do returns after this, so that an idle pool costs a handful of Temporal actions a minute."""
+
+MOST_DRAINING = 1000
+"""Pods that wait for their deletion, of which a look tells who is in quarantine."""
+NO_PROOF = "no proof"
+"""What a pod is in quarantine for whose emberd did not say anything."""
 
 
 class Managing:
@@ -92,7 +100,8 @@ class Managing:
     async def look_at_pool(self, call: LookInput) -> PoolView:
         """Count the pool now. For people, as a standalone activity: it leaves nothing in any workflow's history."""
         with translated():
-            counts = await self._pools.get(call.profile).index.counts()
+            index = self._pools.get(call.profile).index
+            counts = await index.counts()
             return PoolView(
                 by_state=counts.by_state,
                 idle_fresh=counts.idle_fresh,
@@ -101,6 +110,7 @@ class Managing:
                 ceiling=counts.ceiling,
                 min_warm=counts.min_warm,
                 oldest_wait_s=counts.oldest_wait_ms / 1000,
+                quarantined=_quarantined(await index.pods(PodState.DRAINING, MOST_DRAINING)),
             )
 
     @activity.defn(name=names.PROVISION_WARM)
@@ -133,6 +143,11 @@ class Managing:
                 for name in call.pods:
                     await delete(pool, name, "retired")
             return RetireOutput(gone=call.pods)
+
+
+def _quarantined(draining: Sequence[PodRecord]) -> Mapping[str, int]:
+    reasons = (pod.reason for pod in draining if pod.reason.startswith(NOT_ATTESTED))
+    return Counter(reason.removeprefix(NOT_ATTESTED).removeprefix(": ") or NO_PROOF for reason in reasons)
 
 
 def _output(counts: PoolCounts, planned: Plan, retire: tuple[PodName, ...]) -> PlanOutput:

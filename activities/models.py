@@ -182,6 +182,8 @@ class PoolView(Frozen):
     ceiling: int = 0
     min_warm: int = 0
     oldest_wait_s: float = 0.0
+    quarantined: Mapping[str, int] = Field(default_factory=dict[str, int])
+    """Pods that did not prove their reset and are not deleted yet, by the checks that failed."""
 
 
 class WarmInput(Frozen):

@@ -1,6 +1,7 @@
 """Releasing a sandbox and recycling its pod: dirty is written first, then the fence, the reset and its proof."""
 
 import logging
+from typing import NamedTuple
 
 from temporalio import activity
 
@@ -61,11 +62,11 @@ async def recycle(pool: Pool, name: PodName) -> RecycleResult:
     if isinstance(started, NotDirty):
         return RecycleResult(outcome=RecycleOutcome.ALREADY, pod=name)
     watch = Stopwatch()
-    attestation, reason = await _reset(pool, started)
+    attestation, reason, boot_id = await _reset(pool, started)
     took_s = watch.seconds
-    profile = pool.profile
+    profile, retire = pool.profile, worn_by_age(pool.profile, attestation)
     freed = await pool.index.finish_recycle(
-        name, started.epoch, attestation, profile.keep_alive_s, profile.max_uses, worn_by_age(profile, attestation)
+        name, started.epoch, attestation, profile.keep_alive_s, profile.max_uses, retire, boot_id
     )
     result = await _result(pool, name, freed, attestation, reason)
     pool.metrics.recycled(result.outcome, attestation, took_s)
@@ -93,20 +94,47 @@ async def delete(pool: Pool, name: PodName, reason: str) -> None:
     await pool.index.pod_gone(name, reason)
 
 
-async def _reset(pool: Pool, started: RecycleStarted) -> tuple[Attestation, str]:
+class _Reset(NamedTuple):
+    """What came of it."""
+
+    attestation: Attestation
+    reason: str = ""
+    """Why it is not proved."""
+    boot_id: str = ""
+    """Of its emberd, if that was started anew."""
+
+
+async def _reset(pool: Pool, started: RecycleStarted) -> _Reset:
     """Fence, reset and attest; anything but a proved reset comes back as tier none, with its reason."""
     pod = PodAddress(name=started.pod, uid=PodUid(""), boot_id=started.boot_id, endpoint=started.endpoint)
     try:
-        await pool.client.fence(pod, started.epoch)
-        attestation = (await pool.client.recycle(pod, started.epoch)).demanding(pool.profile.demanded_tier)
+        attestation, now = await _attested(pool, pod, started.epoch)
     except EmberpoolError as error:
         log.warning("pod %s could not be reset and goes: %s", started.pod, error)
         pool.metrics.quarantined(["answer"])
-        return Attestation(tier=RecycleTier.NONE), f"{type(error).__name__}: {error}"[:500]
+        return _Reset(Attestation(tier=RecycleTier.NONE), f"{type(error).__name__}: {error}"[:500])
     if not attestation.holds:
         failed = [name for name, held in attestation.checks.items() if not held] or ["no checks"]
         reason = f"not attested: {', '.join(failed)}"
         log.warning("pod %s did not prove its reset and goes: %s", started.pod, reason)
         pool.metrics.quarantined(failed)
-        return attestation, reason
-    return attestation, ""
+        return _Reset(attestation, reason)
+    return _Reset(attestation, boot_id=now.boot_id if now != pod else "")
+
+
+async def _attested(pool: Pool, pod: PodAddress, epoch: int) -> tuple[Attestation, PodAddress]:
+    """What emberd attests, and where it is then: without a room to give it is started anew, if the profile says so."""
+    tier = (await pool.client.fence(pod, epoch)).tier
+    demanded = pool.profile.demanded_tier
+    attestation = Attestation(tier=RecycleTier.NONE)
+    if tier.is_as_strong_as(demanded) or not pool.profile.restarts:
+        attestation = (await pool.client.recycle(pod, epoch)).demanding(demanded)
+    if attestation.tier is not RecycleTier.NONE or not pool.profile.restarts:
+        return attestation, pod
+    problem = await pool.provider.restart(pod.name, epoch)
+    if problem:
+        log.warning("pod %s is not started anew: %s", pod.name, problem)
+        return attestation, pod
+    anew = pod.model_copy(update={"boot_id": (await pool.client.state(pod.name, pod.endpoint)).boot_id})
+    await pool.client.fence(anew, epoch)
+    return (await pool.client.recycle(anew, epoch)).demanding(demanded), anew

@@ -187,6 +187,11 @@ class EmberdClient:
         answer = await self.call(pod, proof, "POST", "/v1/recycle", body, TRANSFER_S)
         return Attestation.model_validate_json(answer.body)
 
+    async def restart(self, pod: PodAddress, epoch: int) -> None:
+        """Have the emberd of a pod that was fenced at `epoch` end with all below it, so that it is started anew."""
+        body = {"epoch": epoch}
+        await self._json(pod, LeaseProof("", epoch, "", 0.0), "/v1/restart", body, TRANSFER_S)
+
     async def promote(self, pod: PodAddress) -> None:
         """Have a standby pod take its full share. Idempotent."""
         await self._json(pod, NO_PROOF, "/v1/promote", {}, TRANSFER_S)

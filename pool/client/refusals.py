@@ -10,12 +10,19 @@ from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable
 FILE_WORDS = ("not_found", "too_large", "not_a_file", "file_refused", "bad_archive")
 
 
+LONGEST_PATH = 4096
+"""Bytes; a longer one is none to Linux, and would not fit into the head of a request."""
+
+
 def path_bytes(path: str) -> bytes:
-    """A path as the pod's kernel takes it. Raises InvalidInput."""
+    """A path as the pod's kernel takes it. Raises InvalidInput, SandboxFileError."""
     try:
-        return path.encode("utf-8", "surrogateescape")
+        data = path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise InvalidInput("path", "holds a lone surrogate") from error
+    if len(data) > LONGEST_PATH:
+        raise SandboxFileError(path, "file_refused", f"File name too long: {len(data)} bytes")
+    return data
 
 
 def error_of(pod: PodAddress, status: int, body: bytes, path: str | None) -> Exception:

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import signal
 import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
@@ -13,7 +15,7 @@ from emberpool.pool.emberd.executions import Executions
 from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.emberd.keeper import Keeper
 from emberpool.pool.emberd.layers import Layers
-from emberpool.pool.emberd.ledger import Ledger
+from emberpool.pool.emberd.ledger import Ledger, View
 from emberpool.pool.emberd.peering import Peering
 from emberpool.pool.emberd.ports import Ports
 from emberpool.pool.emberd.refusal import Refused, bad_request
@@ -25,6 +27,9 @@ from emberpool.pool.emberd.signing import Claim, Signer
 from emberpool.pool.emberd.spill import SpillFolder
 from emberpool.pool.emberd.watchdog import Watchdog
 
+START_ANEW = signal.SIGUSR1
+"""What emberd tells its own main thread to leave by, with the exit status that says so."""
+
 
 class Answer(NamedTuple):
     """Status 200: a JSON body or a file's bytes, and headers of its own."""
@@ -32,6 +37,8 @@ class Answer(NamedTuple):
     body: bytes
     headers: Tuple[Tuple[str, str], ...] = ()
     kind: str = "application/json"
+    then: Optional[Callable[[], None]] = None
+    """To be done when it is sent."""
 
 
 class Calls:
@@ -228,25 +235,36 @@ class Calls:
             self._keeper.end_current()
         return self.state()
 
+    def _demand_dirty(self, view: View, epoch: int) -> None:
+        if view.state != "dirty" or view.epoch != epoch:
+            raise Refused(409, "not_fenced", f"state is {view.state} at epoch {view.epoch}")
+
     def recycle(self, epoch: int) -> Answer:
         """POST /v1/recycle."""
         with self._reset:
             view = self._ledger.view()
             if view.state == "clean" and view.epoch == epoch and self._attestation is not None:
                 return json_answer(self._attestation)
-            if view.state != "dirty" or view.epoch != epoch:
-                raise Refused(409, "not_fenced", f"state is {view.state} at epoch {view.epoch}")
+            self._demand_dirty(view, epoch)
             self._keeper.end_current()  # a start that found itself dirty has a room that nobody used
             try:
                 outcome: Dict[str, Any] = self._keeper.replace()
             except (RoomError, OSError) as error:
                 outcome = {"tier": "none", "checks": {}, "duration_ms": 0.0, "detail": str(error)}
             age_s = round(time.monotonic() - self._began, 3)
-            outcome.update(uses=view.uses, at=round(time.time(), 3), age_s=age_s)
+            outcome.update(uses=view.uses, at=round(time.time(), 3), age_s=age_s, restarted=self._ledger.is_anew)
+            if outcome["restarted"] and outcome["tier"] == "sweep" and self._config.room.job_uid:
+                outcome["tier"] = "restart"  # there was nothing to sweep: it went with the life before this one
             self._attestation = outcome
             if outcome["checks"] and all(outcome["checks"].values()):
                 self._ledger.become_clean(epoch)
             return json_answer(outcome)
+
+    def restart(self, epoch: int) -> Answer:
+        """POST /v1/restart: emberd ends with all below it, once this is answered. Whoever started it starts it anew."""
+        with self._reset:
+            self._demand_dirty(self._ledger.view(), epoch)
+            return json_answer({})._replace(then=lambda: os.kill(os.getpid(), START_ANEW))
 
     def promote(self) -> Answer:
         """POST /v1/promote."""

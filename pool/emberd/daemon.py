@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from emberpool.pool.emberd import guard, kernel
 from emberpool.pool.emberd.attest import Attestor
-from emberpool.pool.emberd.calls import Calls, run_warm_up
+from emberpool.pool.emberd.calls import START_ANEW, Calls, run_warm_up
 from emberpool.pool.emberd.config import BadConfig, Config, parse
 from emberpool.pool.emberd.connections import Connections
 from emberpool.pool.emberd.gpu import GpuError, Gpus
@@ -30,10 +30,10 @@ from emberpool.pool.emberd.zygote import spec_message
 if TYPE_CHECKING:
     from emberpool.pool.emberd.tls import Tls
 
-EXIT_REFUSED, EXIT_WARM_UP, EXIT_BROKEN = 2, 3, 4
+EXIT_REFUSED, EXIT_WARM_UP, EXIT_BROKEN, EXIT_ANEW = 2, 3, 4, 5
 LEAVE_S = 0.8
 """Longest wait, at the end, for the zygote to have ended its rooms."""
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, START_ANEW}
 
 
 class _NotReady(Exception):
@@ -100,6 +100,8 @@ def _own_folders(config: Config) -> List[str]:
 def _serve(config: Config, link: ZygoteLink, no_rooms: str) -> "tuple[str, str, Connections]":
     signer = Signer(config.key, secrets.token_hex(16))
     ledger = Ledger(config.state_dir)
+    if ledger.is_anew:
+        config = config._replace(standby_mb=0)  # it has had a lease, and a pod never goes back to standby
     scratch = Scratch(config.room, link)
     gpus = Gpus(config.gpus, config.nvml)
     swept = config.room.mode == "plain" and config.room.job_uid
@@ -108,6 +110,8 @@ def _serve(config: Config, link: ZygoteLink, no_rooms: str) -> "tuple[str, str, 
         os.chmod(config.state_dir, 0o700)
         os.chmod(config.room.scratch, 0o755)
         os.chmod(scratch.trash, 0o700)
+        if ledger.is_anew:
+            sweep.remove_all()  # what outlives the container would be taken for the pod's own
     attestor = Attestor(config.room.mode, link.pid, scratch, gpus, sweep)
     keeper = Keeper(link, scratch, attestor, config.room.mode, config.first_shape())
     keeper.no_rooms = no_rooms
@@ -148,11 +152,12 @@ def _say(line: Dict[str, Any]) -> None:
 
 
 def _until_told(zygote_pid: int) -> int:
-    """Reap orphans until a signal says to leave (0), or the zygote ends, without which no room can be made (4)."""
+    """Reap orphans until a signal says to leave (0, or 5 to be started anew), or the zygote ends, without which no room
+    can be made (4)."""
     while True:
         number = signal.sigwait(_SIGNALS)
         if number != signal.SIGCHLD:
-            return 0
+            return EXIT_ANEW if number == START_ANEW else 0
         if zygote_pid in _reap():
             print("emberd: the zygote ended", file=sys.stderr, flush=True)
             return EXIT_BROKEN

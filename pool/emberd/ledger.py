@@ -35,9 +35,16 @@ class Ledger:
         self._in_flight, self._uses = 0, 0
         self._quiet_since = time.monotonic()
         os.makedirs(state_dir, mode=0o700, exist_ok=True)
-        if os.path.exists(self._path):
+        self._found = os.path.exists(self._path)
+        if self._found:
             self._state = "dirty"
             self._tag, self._epoch = _read(self._path)
+
+    @property
+    def is_anew(self) -> bool:
+        """Whether emberd was started again since the last lease: none of its jobs has run in this life."""
+        with self.lock:
+            return self._found and self._uses == 0
 
     def view(self) -> View:
         """What `GET /v1/state` tells."""

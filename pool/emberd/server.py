@@ -1,24 +1,24 @@
 """HTTP/1.1 over TCP or a unix socket: reads a request, checks its signature, routes it, signs the answer."""
 
+import hashlib
 import json
 import socket
 import socketserver
 import sys
+import time
 import traceback
 from contextlib import closing, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, Optional, Tuple
-from urllib.parse import parse_qsl, unquote
 
 from emberpool.pool.emberd import filecalls, headers
-from emberpool.pool.emberd.calls import Answer, Calls, json_answer
-from emberpool.pool.emberd.checkpoints import Checkpoints
+from emberpool.pool.emberd.calls import Answer, Calls
 from emberpool.pool.emberd.connections import Connections
-from emberpool.pool.emberd.filetransfer import FileTransfers, mode_in, number_in
 from emberpool.pool.emberd.frames import ChunkedBody, Outgoing, incoming
 from emberpool.pool.emberd.listening import FIRST_S, bound
 from emberpool.pool.emberd.refusal import Refused, bad_request
-from emberpool.pool.emberd.shape import as_object
+from emberpool.pool.emberd.routes import Routes
 from emberpool.pool.emberd.signing import Claim, Signed, Signer
 from emberpool.pool.emberd.transfers import Streamed, told
 
@@ -30,7 +30,9 @@ IDLE_S = 120.0
 UNSIGNED_BYTES = 64 * 1024
 """Longest body that is read before it is known that its request was made with the key."""
 STALL_S = 30.0
-"""A streamed body or answer of which no byte moves for this long is given up, as the other side does."""
+"""A body or a streamed answer of which no byte moves for this long is given up, as the other side does."""
+HEAR_S = 2.0
+"""How long whoever sends a body that is not taken may take to hear it."""
 
 
 def make_server(
@@ -41,16 +43,13 @@ def make_server(
     class Handler(_Handler):
         pass
 
-    Handler.signer, Handler.calls, Handler.transfers = signer, calls, FileTransfers(calls)
-    Handler.checkpoints, Handler.connections = Checkpoints(calls, calls.room_spec), connections
+    Handler.signer, Handler.routes, Handler.connections = signer, Routes(calls), connections
     return bound(listen, Handler, connections, tls)
 
 
 class _Handler(BaseHTTPRequestHandler):
     signer: Signer
-    calls: Calls
-    transfers: FileTransfers
-    checkpoints: Checkpoints
+    routes: Routes
     connections: Connections
     raw_requestline: bytes
     head: Dict[str, str]
@@ -64,15 +63,26 @@ class _Handler(BaseHTTPRequestHandler):
         if self.connection.family != socket.AF_UNIX:
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def handle_one_request(self) -> None:
+        """One request and its answer. What comes is bounded from its first byte on, whoever sends it."""
+        try:
+            self.raw_requestline = headers.first_line(self.rfile)
+            if not self.raw_requestline:
+                self.close_connection = True
+            elif self.parse_request():
+                self._handle()
+        except socket.timeout:
+            self.close_connection = True
+
     def parse_request(self) -> bool:
         """Read the head of a request; False if it was refused, and the connection ends."""
         self.close_connection, self.request_version = True, "HTTP/1.1"
         try:
+            self.head = headers.read(self.rfile, len(self.raw_requestline))
             words = self.raw_requestline.decode("latin-1").split()
             if len(words) != 3 or not words[2].startswith("HTTP/1."):
                 raise bad_request("request", "must be METHOD TARGET HTTP/1.1")
             self.command, self.path, version = words
-            self.head = headers.read(self.rfile)
         except Refused as refusal:
             self._refuse(refusal, None)
             return False
@@ -83,31 +93,62 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """No access log: paths may hold what callers named."""
 
-    def do_GET(self) -> None:
-        self._handle()
-
-    def do_PUT(self) -> None:
-        self._handle()
-
-    def do_POST(self) -> None:
-        self._handle()
-
     def _handle(self) -> None:
+        """A body is taken once it is known whose it is: a short one may come unannounced, and tells so itself."""
         request = self._signed()
         if self.head.get("x-ember-stream"):
-            self._take_stream(request)
+            claim = self._opened(request, self.signer.check_streamed(request))
+            if claim is not None:
+                self._take_stream(request, claim)
             return
         try:
-            body = self._body(request)
+            size = self._announced(request)
+            body = b"" if request.body else self._read(size)
         except Refused as refusal:
             self.close_connection = True  # the rest of the stream is not a request
             self._refuse(refusal, None)
             return
-        if not self.signer.check(request, body):
-            self._refuse(_unsigned(), None)
+        made_with_key = self.signer.check_unread(request) if request.body else self.signer.check(request, body)
+        claim = self._opened(request, made_with_key, size if request.body else 0)
+        if claim is None:
             return
         with self._serving():
-            self._answer(request, lambda: self._route(request, body))
+            if request.body:
+                self._take_announced(request, claim, size)
+            else:
+                self._answer(request, partial(self._route, request, claim, body))
+
+    def _opened(self, request: Signed, made_with_key: bool, unread: Optional[int] = None) -> Optional[Claim]:
+        """The claim of a request whose head came with the key, and never before; None if it was refused.
+
+        `unread`: bytes of its body that follow, None if nobody knows.
+        """
+        if not made_with_key:
+            self.close_connection = self.close_connection or unread != 0
+            self._refuse(_unsigned(), None)
+            return None
+        try:
+            claim = request.claim()
+            self.signer.once(request, claim)
+            return claim
+        except Refused as refusal:
+            self.close_connection = self.close_connection or unread != 0
+            self._refuse(refusal, request.nonce)
+            if unread != 0:
+                self._be_heard()
+            return None
+
+    def _be_heard(self) -> None:
+        """Let the sender of a body that is not taken hear why: a connection that is closed over what nobody has read is
+        cut by the kernel, answer and all."""
+        deadline = time.monotonic() + HEAR_S
+        try:
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(HEAR_S)
+            while time.monotonic() < deadline and self.connection.recv(65536):
+                continue
+        except OSError:
+            return
 
     @contextmanager
     def _serving(self) -> Generator[None, None, None]:
@@ -119,27 +160,28 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             self.connections.served(self.connection)
 
-    def _take_stream(self, request: Signed) -> None:
-        """A request whose body follows in frames. What is refused is read to its end all the same: only then does the
-        sender hear why."""
-        body = ChunkedBody(self.rfile)
-        self.connection.settimeout(STALL_S)
-        if not self.signer.check_streamed(request):
+    def _take_announced(self, request: Signed, claim: Claim, size: int) -> None:
+        try:
+            self.connection.settimeout(STALL_S)
+            body = self._read(size)
+            self.connection.settimeout(IDLE_S)
+            if hashlib.sha256(body).hexdigest() != request.body:
+                raise _unsigned()
+        except Refused as refusal:
             self.close_connection = True
-            self._refuse(_unsigned(), None)
+            self._refuse(refusal, None)
             return
+        self._answer(request, partial(self._route, request, claim, body))
+
+    def _take_stream(self, request: Signed, claim: Claim) -> None:
+        """A request whose body follows in frames. What is refused from here on is read to its end all the same: only
+        then does every sender hear why."""
+        body = ChunkedBody(self.rfile)
 
         def upload() -> Answer:
             try:
                 pieces = incoming(body, self.signer, request.nonce)
-                path, _, query = request.target.partition("?")
-                take = {"/v1/upload": self.transfers.upload, "/v1/checkpoint": self.checkpoints.restore}.get(path)
-                if request.method != "PUT" or take is None:
-                    raise bad_request("x-ember-stream", "this call takes no stream")
-                claim = request.claim()
-                self.signer.once(request, claim)
-                with self._admitted(claim):
-                    return take(claim, _fields(query), pieces)
+                return self.routes.take(request.method, request.target, claim, pieces)
             finally:
                 try:
                     body.drain()
@@ -155,6 +197,10 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             self.connection.settimeout(IDLE_S)
 
+    def _route(self, request: Signed, claim: Claim, body: bytes) -> Optional[Answer]:
+        send = partial(self._send_stream, nonce=request.nonce)
+        return self.routes.answer(request.method, request.target, claim, body, send)
+
     def _answer(self, request: Signed, do: "Callable[[], Optional[Answer]]") -> None:
         try:
             answer = do()
@@ -166,6 +212,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             if answer is not None:
                 self._send(200, answer, request.nonce)
+                if answer.then is not None:
+                    answer.then()
 
     def _refuse(self, refusal: Refused, nonce: Optional[str]) -> None:
         body = json.dumps({"error": refusal.word, "detail": refusal.detail}).encode("ascii")
@@ -176,7 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
         values = [self.head.get("x-ember-" + name, "") for name in names]
         return Signed(self.command, self.path, *values)
 
-    def _body(self, request: Signed) -> bytes:
+    def _announced(self, request: Signed) -> int:
+        """Bytes of the body that follows. Raises Refused: so many are not taken."""
         if self.head.get("transfer-encoding"):
             raise bad_request("transfer-encoding", "give the body with a content-length")
         text = self.head.get("content-length", "0")
@@ -184,105 +233,15 @@ class _Handler(BaseHTTPRequestHandler):
             raise bad_request("content-length", "not a number")
         if int(text) > filecalls.MAX_BYTES:
             raise Refused(413, "too_large", f"a body may have {filecalls.MAX_BYTES} bytes")
-        if request.body and not self.signer.check_unread(request):
-            raise _unsigned()
         if not request.body and int(text) > UNSIGNED_BYTES:
             raise Refused(413, "too_large", f"a body over {UNSIGNED_BYTES} bytes needs its hash in x-ember-body")
-        body = self.rfile.read(int(text))
-        if len(body) < int(text):
+        return int(text)
+
+    def _read(self, size: int) -> bytes:
+        body = self.rfile.read(size)
+        if len(body) < size:
             raise bad_request("body", "ended early")
         return body
-
-    def _route(self, request: Signed, body: bytes) -> Optional[Answer]:
-        """The answer; None if it was streamed, and is sent."""
-        claim = request.claim()
-        self.signer.once(request, claim)
-        path, _, query = request.target.partition("?")
-        where = (request.method, *path.split("/")[1:])
-        if where == ("GET", "v1", "state"):
-            return self.calls.state()
-        if where == ("POST", "v1", "promote"):
-            return self.calls.promote()
-        if where == ("POST", "v1", "image"):
-            return self.calls.swap(_epoch(claim, _object(body)), _object(body))
-        if where in (("POST", "v1", "fence"), ("POST", "v1", "recycle")):
-            epoch = _epoch(claim, _object(body))
-            return self.calls.fence(epoch) if where[2] == "fence" else self.calls.recycle(epoch)
-        with self._admitted(claim):
-            answer = self._of_lease(where, claim, query, body)
-            if isinstance(answer, Streamed):
-                self._send_stream(answer, request.nonce)
-                return None
-            return answer
-
-    @contextmanager
-    def _admitted(self, claim: Claim) -> Generator[None, None, None]:
-        if claim.epoch <= 0 or not claim.lease or not claim.tag:
-            raise bad_request("x-ember-lease, x-ember-epoch, x-ember-tag", "this call needs a claim")
-        self.calls.begin(claim)
-        try:
-            yield
-        finally:
-            self.calls.end(claim)
-
-    def _of_lease(self, where: Tuple[str, ...], claim: Claim, query: str, body: bytes) -> "Answer | Streamed":
-        if where == ("POST", "v1", "exec"):
-            return self.calls.start(claim, _object(body))
-        if where == ("GET", "v1", "exec"):
-            return self.calls.list(claim)
-        if where[:3] == ("POST", "v1", "exec") and len(where) == 5:
-            execution_id = unquote(where[3], errors="surrogateescape")
-            if where[4] == "wait":
-                return self.calls.wait(claim, execution_id, _object(body))
-            if where[4] == "kill":
-                return self.calls.kill(claim, execution_id)
-            return self.calls.steer(claim, execution_id, where[4], _object(body))
-        if where == ("POST", "v1", "shell"):
-            return self.calls.start_shell(claim, _object(body))
-        if where[:3] == ("POST", "v1", "shell") and len(where) == 5 and where[4] == "run":
-            return self.calls.run_in_shell(claim, unquote(where[3], errors="surrogateescape"), _object(body))
-        if where == ("POST", "v1", "http"):
-            return self.calls.request_port(claim, _object(body))
-        if where == ("POST", "v1", "network"):
-            return self.calls.join_network(claim, _object(body))
-        if where[:3] == ("GET", "v1", "exec") and where[4:] == ("output",):
-            return self.transfers.output(claim, unquote(where[3], errors="surrogateescape"), _fields(query))
-        if where == ("GET", "v1", "download"):
-            return self.transfers.download(claim, _fields(query))
-        if where == ("GET", "v1", "checkpoint"):
-            return self.checkpoints.save(claim, _fields(query))
-        if where == ("GET", "v1", "files"):
-            return self.transfers.list(claim, _fields(query))
-        if where == ("POST", "v1", "files", "remove"):
-            return self.transfers.remove(claim, _object(body))
-        if where == ("PUT", "v1", "file"):
-            fields = _fields(query)
-            path = filecalls.checked_path(fields.get("path"))
-            return self.calls.put_file(claim, path, mode_in(fields), body)
-        if where == ("GET", "v1", "file"):
-            fields = _fields(query)
-            limit = number_in(fields, "limit")
-            limit = filecalls.MAX_BYTES if limit is None else min(limit, filecalls.MAX_BYTES)
-            path = filecalls.checked_path(fields.get("path"))
-            return self.calls.get_file(claim, path, number_in(fields, "offset"), limit)
-        if where[1:3] == ("v1", "layer") and len(where) > 3:
-            return self._of_layer(where, claim, query, body)
-        if where == ("POST", "v1", "bind"):
-            return self.calls.bind(claim, _object(body))
-        raise bad_request("path", "there is no such call")
-
-    def _of_layer(self, where: Tuple[str, ...], claim: Claim, query: str, body: bytes) -> Answer:
-        layers, key = self.calls.layers, where[3]
-        call = (where[0], *where[4:])
-        if call == ("GET",):
-            return json_answer(layers.tell(key))
-        if call == ("PUT",):
-            return json_answer(layers.append(key, number_in(_fields(query), "offset") or 0, body))
-        if call == ("POST",):
-            return json_answer(layers.finish(key))
-        if call == ("POST", "place"):
-            return self.calls.place_layer(claim, key, _object(body))
-        raise bad_request("path", "there is no such call")
 
     def _send_stream(self, answer: Streamed, nonce: str) -> None:
         """From here on errors are told by the last frame; without one the body was cut."""
@@ -320,6 +279,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(answer.body)))
         for name, value in answer.headers:
             self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("connection", "close")  # before it sends the next request into what is just being closed
         if nonce is not None:
             self.send_header("x-ember-mac", self.signer.answer_mac(nonce, status, answer.body))
         self.end_headers()
@@ -329,24 +290,3 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _unsigned() -> Refused:
     return Refused(401, "bad_signature", "wrong key, or something was changed on the way")
-
-
-def _object(body: bytes) -> Dict[str, Any]:
-    try:
-        data = as_object(json.loads(body or b"{}"))
-    except ValueError:
-        raise bad_request("body", "is no JSON") from None
-    if data is None:
-        raise bad_request("body", "must be a JSON object")
-    return data
-
-
-def _fields(query: str) -> Dict[str, str]:
-    return dict(parse_qsl(query, keep_blank_values=True, errors="surrogateescape"))
-
-
-def _epoch(claim: Claim, body: Dict[str, Any]) -> int:
-    epoch = body.get("epoch")
-    if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch != claim.epoch:
-        raise bad_request("epoch", "must be the header's epoch")
-    return epoch

@@ -20,7 +20,8 @@ from emberpool.pool.emberd.room import Room
 # The text is sourced, and not from a function, in which `declare` would make variables that end with it. `command`
 # keeps a syntax error from ending the shell; a redirection of a builtin lasts as long as the builtin, so commands and
 # their children do not see 8 and 9. The trap is how a time limit gets out of the text. It is set only while a text is
-# sourced, in a file of its own: an interrupt may come a moment too late, and a `return` too many leaves just that file.
+# sourced, in a file of its own: an interrupt may come a moment too late, and a `return` too many leaves just that file,
+# with no status yet: then it is that of the interrupt.
 SOURCE = b"""trap 'return 124' USR1
 command . /proc/self/fd/7 8<&- 9>&-
 emberd_status=$?
@@ -28,7 +29,7 @@ trap '' USR1
 """
 LOOP = """while { read -r emberd_status <&8; } 2>/dev/null; do
 command . /proc/self/fd/6
-{ trap '' USR1; echo "$emberd_status" >&9; } 2>/dev/null
+{ trap '' USR1; echo "${emberd_status:-124}" >&9; } 2>/dev/null
 done
 """
 INTERRUPT_S = 0.02

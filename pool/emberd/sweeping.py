@@ -7,7 +7,7 @@ import sys
 from typing import Dict, Iterable, List, Optional, Set
 
 from emberpool.pool.emberd import ipc, sockets, tree
-from emberpool.pool.emberd.manifest import Manifest
+from emberpool.pool.emberd.manifest import Manifest, ManifestError, remove_owned
 from emberpool.pool.emberd.room import Room, RoomError, ZygoteLink
 
 _TOLD = 8
@@ -23,6 +23,15 @@ class Sweep:
         self._shared: Set[str] = set()
         self._listeners: Set[sockets.Waiting] = set()
 
+    def remove_all(self) -> None:
+        """At a start that follows another: remove what is the jobs' user's in volumes, shared memory and queues, where
+        nothing else of the pod is. Raises ManifestError: something stays."""
+        try:
+            self._link.ask({"do": "sweep"})
+        except RoomError as error:
+            raise ManifestError(f"what the life before this one has left cannot be removed: {error}") from error
+        remove_owned(self._uid, self._spared)
+
     def take_baseline(self) -> None:
         """Note how the pod is before its first job. Raises ManifestError."""
         self._manifest = Manifest(self._uid, self._spared)
@@ -35,7 +44,7 @@ class Sweep:
             self._link.ask({"do": "sweep"})
         except RoomError as error:
             print(f"emberd: sweep: {error}", file=sys.stderr, flush=True)
-        if self._manifest is not None:
+        if self._manifest is not None and not tree.of_user(self._uid):  # what lives on could change what is removed
             self._manifest.undo()
 
     def checks(self, room: Room) -> Dict[str, bool]:

@@ -271,9 +271,12 @@ class PoolIndex(Protocol):
         keep_alive_s: float,
         max_uses: int,
         retire: str = "",
+        boot_id: str = "",
     ) -> FreedReply:
         """Attested: to the request reserved for it, else the first waiter of its tag within its share, else idle
-        tagged, else (others wait, or over the ceiling, or worn out, or not attested, or `retire` says why) draining."""
+        tagged, else (others wait, or over the ceiling, or worn out, or not attested, or `retire` says why) draining.
+
+        `boot_id`: of its emberd, if that was started anew for the reset."""
         ...
 
     async def drain(self, name: PodName, reason: str) -> bool:

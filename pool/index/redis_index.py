@@ -146,6 +146,7 @@ class RedisIndex:
         keep_alive_s: float,
         max_uses: int,
         retire: str = "",
+        boot_id: str = "",
     ) -> FreedReply:
         """See PoolIndex.finish_recycle."""
         reply = await self._run.built(
@@ -157,6 +158,8 @@ class RedisIndex:
             milliseconds(keep_alive_s),
             max_uses,
             retire,
+            attestation.quarantined_for,
+            boot_id,
         )
         return freed_reply(reply)
 

@@ -86,8 +86,9 @@ class Profile(Strict):
     max_age_s: float | None = Field(default=None, gt=0)
     """Age at which a used pod is rotated out after its next reset; None: never. Its emberd counts from its start."""
     least_tier: RecycleTier | None = None
-    """The weakest reset after which a pod is let again. None: `room`, of plain pods `sweep`. `sweep` lets Kubernetes
-    pods do without namespaces where their nodes have none to give."""
+    """The weakest reset after which a pod is let again. None: `room`, of plain pods `sweep`. `restart` and `sweep` let
+    Kubernetes pods do without namespaces where their nodes have none to give. `restart`: a pod that has no room to give
+    is started anew in place, at most once in ten minutes; else it is deleted."""
     isolation: Isolation = Isolation.BUBBLEWRAP
     network: Network = Network.NONE
     gang_peers: bool = False
@@ -135,24 +136,34 @@ class Profile(Strict):
 
     def _agree_on_tier(self) -> None:
         plain = self.provider is ProviderKind.LOCAL and self.isolation is Isolation.PLAIN
-        if self.least_tier not in (None, RecycleTier.ROOM, RecycleTier.SWEEP):
-            raise ValueError(f"least_tier {self.least_tier.value!r} is refused: use 'room' or 'sweep'")
-        if self.least_tier is RecycleTier.ROOM and plain:
-            raise ValueError("least_tier 'room' is refused for isolation 'plain', which has no rooms: leave one out")
-        if not self.kubernetes.ask_capabilities and not self.sweeps:
+        if self.least_tier is RecycleTier.NONE:
+            raise ValueError("least_tier 'none' is refused: use 'room', 'restart' or 'sweep'")
+        if self.least_tier in (RecycleTier.ROOM, RecycleTier.RESTART) and plain:
             raise ValueError(
-                "kubernetes.ask_capabilities false is refused without least_tier 'sweep': no room can be made"
+                f"least_tier {self.demanded_tier.value!r} is refused for isolation 'plain', which has no rooms: "
+                "leave one out"
             )
-        if self.sweeps and self.network is Network.NONE:
+        if not self.kubernetes.ask_capabilities and not self.may_lack_rooms:
             raise ValueError(
-                "least_tier 'sweep' is refused with network 'none': without namespaces a job has its pod's network; "
-                "use network 'open', or leave least_tier out"
+                "kubernetes.ask_capabilities false is refused without least_tier 'sweep' or 'restart': "
+                "no room can be made"
+            )
+        if self.may_lack_rooms and self.network is Network.NONE:
+            raise ValueError(
+                f"least_tier {self.demanded_tier.value!r} is refused with network 'none': without namespaces a job has "
+                "its pod's network; use network 'open', or leave least_tier out"
             )
 
     @property
-    def sweeps(self) -> bool:
-        """Whether pods may do without namespaces for rooms and be swept instead."""
-        return self.provider is ProviderKind.KUBERNETES and self.least_tier is RecycleTier.SWEEP
+    def may_lack_rooms(self) -> bool:
+        """Whether pods may do without namespaces for rooms, and jobs be another user of the pod instead."""
+        weaker = (RecycleTier.RESTART, RecycleTier.SWEEP)
+        return self.provider is ProviderKind.KUBERNETES and self.least_tier in weaker
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a pod that has no room to give is started anew in place."""
+        return self.least_tier is RecycleTier.RESTART
 
     @property
     def demanded_tier(self) -> RecycleTier:

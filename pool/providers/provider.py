@@ -57,6 +57,17 @@ class Provider(Protocol):
         """
         ...
 
+    async def restart(self, name: PodName, epoch: int) -> str:
+        """Start a pod's container anew, with its volumes wiped but for emberd's own account: the pod was fenced at
+        `epoch`, and is so again when this returns, its emberd with another boot id. At most once in ten minutes.
+
+        Returns "", or why it cannot be done in this pod now: the caller replaces it.
+
+        Raises:
+            PoolUnavailable: the provider cannot be reached; the caller replaces the pod.
+        """
+        ...
+
     async def delete(self, name: PodName) -> None:
         """Delete a pod and return when nothing of it is left. Idempotent.
 

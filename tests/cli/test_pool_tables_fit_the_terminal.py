@@ -7,7 +7,7 @@ from rich.console import Console
 
 from emberpool.activities.models import PoolView
 from emberpool.pool.model.state import PodState
-from emberpool.worker.cli.pools import Look
+from emberpool.worker.cli.pools import Look, as_data
 from emberpool.worker.cli.pools_table import pools_table
 from emberpool.workflows.pool_manager import PoolStatus
 
@@ -18,6 +18,18 @@ def look(profile: str, scale: int) -> Look:
     """A pool with numbers of that size."""
     view = PoolView(by_state={PodState.LEASED: scale, PodState.IDLE: scale}, idle_fresh=scale, waiting=scale)
     return Look("europe", profile, PoolStatus(max_pods=2 * scale, min_warm=scale, version=1), view, True)
+
+
+def test_quarantined_pods_are_told_with_their_reasons() -> None:
+    """For as long as they are there; a pool without has no such line."""
+    now = PoolView(by_state={PodState.DRAINING: 4}, quarantined={"listeners": 2, "manifest, processes": 1})
+    quiet = look("quiet", 1)
+    out = StringIO()
+    looks = [Look("europe", "py", PoolStatus(max_pods=4, min_warm=1, version=1), now, True), quiet]
+    Console(file=out, width=100, force_terminal=False).print(pools_table(looks, with_deployment=False))
+    told = [line for line in out.getvalue().splitlines() if "quarantined" in line]
+    assert told == ["py: 3 quarantined, being deleted: 2 for listeners; 1 for manifest, processes"]
+    assert as_data(looks[0])["quarantined"] == {"listeners": 2, "manifest, processes": 1}
 
 
 @pytest.mark.parametrize("width", [80, 100])

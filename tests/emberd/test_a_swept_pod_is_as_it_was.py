@@ -1,5 +1,6 @@
 """A pod without namespaces for rooms is swept: what jobs left is removed, and a pod that is not as it was is known."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -190,6 +191,36 @@ async def test_a_change_that_cannot_be_undone_is_found(
     assert failed(attestation) == ["manifest"] and not attestation.holds
     assert "/opt/" in (pod.folder / "log").read_text()
     assert (await emberd_client.state(pod.address.name, pod.address.endpoint)).state == "dirty"
+    pod.stop()
+
+
+async def test_a_file_that_a_job_made_grow_is_found_without_being_read(
+    emberds: Starter, emberd_client: EmberdClient
+) -> None:
+    """Its size tells: 200 GiB that nobody wrote would take minutes to hash."""
+    limits = {"memory_mb": 200, "pids": 64, "open_files": 256, "file_mb": 300 * 1024, "time_limit_s": 60}
+    pod = emberds.start("auto", container="swept", limits=limits)
+    await used(pod, emberd_client, "truncate -s 200G /opt/shared")
+    attestation = await asyncio.wait_for(recycled(pod, emberd_client), 10)
+    assert failed(attestation) == ["manifest"]
+    pod.stop()
+
+
+async def test_a_link_in_a_folders_place_leads_the_reset_nowhere(emberds: Starter, emberd_client: EmberdClient) -> None:
+    """A folder of the pod's own that a job replaced by a link to emberd's: nothing is removed there."""
+    folder = emberds.folder()
+    given = folder / "emberd" / "given"  # of what the pod mounts, the one place that jobs see
+    (given / "deep" / "deeper").mkdir(parents=True)
+    for path in (given, given / "deep", given / "deep" / "deeper"):
+        path.chmod(0o777)
+    (folder / "state" / "deeper").mkdir()
+    (folder / "state" / "deeper" / "kept").touch()
+    pod = emberds.start("auto", folder, container="swept")
+    await used(pod, emberd_client, "cd /emberd/given && mv deep /tmp/d && ln -s /state deep && ls -l /emberd/given")
+    attestation = await recycled(pod, emberd_client)
+    assert failed(attestation) == ["manifest"]
+    assert sorted(os.listdir(folder / "state")) == ["deeper", "state.json"]
+    assert os.listdir(folder / "state" / "deeper") == ["kept"]
     pod.stop()
 
 

@@ -82,6 +82,15 @@ async def test_a_time_limit_interrupts_and_the_shell_lives(lease: Lease, program
     assert (busy.outcome, busy.shell) == (Outcome.TIMED_OUT, ShellState.ALIVE)
 
 
+@pytest.mark.skipif("/bin/bash" not in PROGRAMS, reason="there is no bash")
+async def test_an_interrupt_between_a_text_and_its_status_is_its_end(lease: Lease) -> None:
+    """It may come at any moment: one that leaves no status to be told does not leave the shell without an answer."""
+    talk = await opened(lease, "/bin/bash")
+    late = await talk("V=kept; set -T; trap 'trap - DEBUG; kill -USR1 $$' DEBUG")
+    assert (late.outcome, late.exit_code, late.shell) == (Outcome.EXITED, 124, ShellState.ALIVE)
+    assert (await talk("echo $V")).stdout == b"kept\n"
+
+
 async def test_a_shell_that_does_not_come_back_is_killed(lease: Lease) -> None:
     """With the interrupt ignored the shell is killed, and the answer says so."""
     talk = await opened(lease)

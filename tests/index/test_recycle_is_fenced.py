@@ -5,7 +5,7 @@ from fixtures.pods import PROVED, UNPROVED, age, claimed, recycle, recycling, re
 from emberpool.pool.index.contract import NotDirty, Stale
 from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.claim import Source, Wait
-from emberpool.pool.model.ids import PodName, RequestId
+from emberpool.pool.model.ids import BootId, PodName, RequestId
 from emberpool.pool.model.recycle import Attestation, RecycleTier
 from emberpool.pool.model.state import PodState
 
@@ -50,13 +50,30 @@ async def test_a_stuck_recycle_is_taken_again(index: RedisIndex) -> None:
 
 
 async def test_an_unproved_reset_drains(index: RedisIndex) -> None:
-    """A pod that does not prove its reset is not let again."""
-    for number, proof in enumerate((UNPROVED, Attestation(tier=RecycleTier.NONE, checks={"x": True}))):
+    """A pod that does not prove its reset is not let again, and while it is there the index knows why."""
+    cases = (
+        (UNPROVED, "not_attested: scratch"),
+        (Attestation(tier=RecycleTier.NONE, checks={"x": True}), "not_attested"),
+    )
+    for number, (proof, reason) in enumerate(cases):
         await warm(index, f"p{number}")
         pod = (await claimed(index, f"r{number}")).pod.name
         await released(index, f"r{number}")
         reply = await recycle(index, pod, proof=proof)
-        assert reply.kind == "must_drain" and reply.reason == "not_attested"
+        assert reply.kind == "must_drain" and reply.reason == reason
+        assert [pod.reason for pod in await index.pods(PodState.DRAINING, 9) if pod.name == f"p{number}"] == [reason]
+
+
+async def test_a_pod_that_was_started_anew_has_another_boot(index: RedisIndex) -> None:
+    """Whoever gets it next is told of the emberd that is there now; a recycle that says nothing changes nothing."""
+    await warm(index, "p1")
+    boots = [(await claimed(index, "r1")).pod.boot_id]
+    for number, boot in ((2, BootId("anew")), (3, BootId(""))):
+        await released(index, f"r{number - 1}")
+        started = await recycling(index, "p1")
+        await index.finish_recycle(PodName("p1"), started.epoch, PROVED, 60, 100, "", boot)
+        boots.append((await claimed(index, f"r{number}")).pod.boot_id)
+    assert boots[0] != "anew" and boots[1:] == ["anew", "anew"]
 
 
 async def test_an_unproved_reset_sends_its_waiter_on(index: RedisIndex) -> None:
@@ -83,7 +100,7 @@ async def test_a_worn_out_pod_drains(index: RedisIndex) -> None:
 
 async def test_a_pod_drains_for_a_reason_of_the_callers(index: RedisIndex) -> None:
     """Policy is not the index's: whoever recycles may say that the pod is to go, and why; a bad proof goes first."""
-    for pod, proof, reason in (("p1", PROVED, "too_old"), ("p2", UNPROVED, "not_attested")):
+    for pod, proof, reason in (("p1", PROVED, "too_old"), ("p2", UNPROVED, "not_attested: scratch")):
         await warm(index, pod)
         await claimed(index, f"r-{pod}")
         await released(index, f"r-{pod}")

@@ -11,7 +11,9 @@ from emberpool.pool.model.profile import parse_profiles
     [
         ("{name: a, min_warm: 1, standby: 4, max_pods: 4}", "together are above max_pods"),
         ("{name: a, isolation: plain, least_tier: room}", "which has no rooms"),
-        ("{name: a, least_tier: none}", "use 'room' or 'sweep'"),
+        ("{name: a, least_tier: none}", "use 'room', 'restart' or 'sweep'"),
+        ("{name: a, isolation: plain, least_tier: restart}", "which has no rooms"),
+        ("{name: a, provider: kubernetes, least_tier: restart}", "a job has its pod's network"),
         ("{name: a, provider: kubernetes, least_tier: sweep}", "a job has its pod's network"),
         ("{name: a, provider: kubernetes, kubernetes: {ask_capabilities: false}}", "no room can be made"),
     ],

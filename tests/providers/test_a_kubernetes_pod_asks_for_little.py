@@ -101,6 +101,25 @@ def test_what_jobs_write_is_limited() -> None:
     assert spec["containers"][0]["resources"]["limits"]["memory"] == "552Mi"
 
 
+def test_what_swept_jobs_write_beside_their_volume_is_limited_by_the_node() -> None:
+    """emberd counts in its own folders only; of the node's disk nothing is reserved for it."""
+    for tier in ("sweep", "restart"):
+        fields: dict[str, Any] = {"network": "open", "least_tier": tier, "limits": {"disk_mb": 300}}
+        resources = made(**fields, kubernetes={"scratch_mb": 100})["spec"]["containers"][0]["resources"]
+        assert resources["limits"]["ephemeral-storage"] == "400Mi"
+        assert resources["requests"]["ephemeral-storage"] == "0"
+    in_memory = {"scratch_mb": 100, "boundary": "gvisor"}
+    resources = made(**fields, kubernetes=in_memory)["spec"]["containers"][0]["resources"]
+    assert resources["limits"]["ephemeral-storage"] == "300Mi"
+    assert "ephemeral-storage" not in made()["spec"]["containers"][0]["resources"]["limits"]
+
+
+def test_only_pods_that_may_start_anew_are_started_by_the_kubelet() -> None:
+    """Elsewhere a container that ended is the end of its pod."""
+    policies = [made(network="open", least_tier=tier)["spec"]["restartPolicy"] for tier in ("room", "restart", "sweep")]
+    assert policies == ["Never", "Always", "Never"]
+
+
 def test_standby_asks_for_next_to_nothing() -> None:
     """Requests alone differ, so that a resize of them is all that a promotion needs."""
     full, tiny = (made(standby)["spec"]["containers"][0]["resources"] for standby in (False, True))

@@ -147,6 +147,18 @@ async def test_a_swap_in_vain_says_why(pod_site: PodSite) -> None:
     assert await provider.promote(new_name())
 
 
+async def test_a_restart_in_vain_says_why(pod_site: PodSite) -> None:
+    """A pod that nobody fenced at that epoch, and one that is not there: a reason, and the pod is as it was."""
+    name, provider = new_name(), pod_site.provider
+    await provider.create(name, "")
+    ready = await provider.wait_ready(name, 30)
+    boot = (await pod_site.emberd_state(name)).boot_id
+    assert await provider.restart(name, 1)
+    assert await provider.wait_ready(name, 30) == ready
+    assert (await pod_site.emberd_state(name)).boot_id == boot
+    assert await provider.restart(new_name(), 1)
+
+
 async def test_many_warm_pods_are_deleted_at_once(pod_site: PodSite) -> None:
     """Eight idle pods that are deleted together are gone within 5 s: none waits out a grace that nobody
     heeds (borenstein/yolo-cage#13)."""

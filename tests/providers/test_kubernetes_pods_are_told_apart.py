@@ -6,7 +6,7 @@ import pytest
 from fixtures.kubernetes_json import ended, pod_json, running, waiting
 
 from emberpool.pool.model.pod import Phase
-from emberpool.pool.providers.kubernetes.quantity import amount, same_amounts
+from emberpool.pool.providers.kubernetes.quantity import amount, has_amounts, same_amounts
 from emberpool.pool.providers.kubernetes.view import verdict, view
 
 PATIENCE_S = 20.0
@@ -69,6 +69,18 @@ def test_a_signal_is_named() -> None:
     assert verdict(view(ended(3)), True, 0.0, PATIENCE_S)[1] == "exited: status 3"
 
 
+def test_a_container_that_was_told_to_start_anew_is_waited_for() -> None:
+    """Its emberd's exit status says so, and the kubelet was asked to start it again; any other end is the pod's."""
+    for status, policy, phase in (
+        (5, "Always", Phase.PENDING),
+        (5, "Never", Phase.FAILED),
+        (137, "Always", Phase.FAILED),
+    ):
+        pod = ended(status)
+        pod["spec"]["restartPolicy"], pod["status"]["phase"] = policy, "Running"
+        assert verdict(view(pod), True, 0.0, PATIENCE_S)[0] is phase, (status, policy)
+
+
 def test_trouble_that_may_pass_is_waited_for() -> None:
     """opensandbox-group/OpenSandbox#1956: no room, a registry that is away: given up after the profile's patience, with
     the cause; an image that the registry does not have: at once."""
@@ -117,5 +129,7 @@ def test_quantities_compare_by_amount() -> None:
     assert same_amounts({"cpu": "1", "memory": "1Gi"}, {"cpu": "1000m", "memory": "1024Mi"})
     assert not same_amounts({"cpu": "1", "memory": "1G"}, {"cpu": "1", "memory": "1Gi"})
     assert not same_amounts({"cpu": "1"}, {"cpu": "1", "memory": "1Gi"})
+    assert has_amounts({"cpu": "1000m", "ephemeral-storage": "0"}, {"cpu": "1"})
+    assert not has_amounts({"ephemeral-storage": "0"}, {"cpu": "1"})
     with pytest.raises(ValueError, match="no quantity"):
         amount("much")

@@ -1,10 +1,11 @@
 """Promotion and image swap of Kubernetes pods, in place: on the simulated API, and on the test cluster."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from fixtures.kubernetes_site import TAG, PodsOfOneKey
-from fixtures.local import new_name
+from fixtures.local import new_name, until_it_failed
 
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.providers.kubernetes.quantity import same_amounts
@@ -42,6 +43,24 @@ async def test_a_swap_of_an_unused_pod_leaves_it_unused(site: PodsOfOneKey) -> N
     assert await provider.swap(name, "second", 5) == ""
     state = await site.emberd_state(name)
     assert (state.state, state.tag, state.uses) == ("clean", "", 0)
+
+
+async def test_a_pod_is_started_anew_by_its_kubelet(site: PodsOfOneKey) -> None:
+    """If its profile says so, and not twice in ten minutes, which the kubelet would hold back: the same pod, fenced as
+    it was, and never failed for whoever watches."""
+    provider, name = site.make(least_tier="restart", network="open"), new_name()
+    await provider.create(name, "")
+    await site.job(name, "touch left", provider)
+    before, state = await provider.wait_ready(name, 0), await site.emberd_state(name, provider)
+    watched = asyncio.create_task(until_it_failed(provider, name))
+    assert await site.anew(name, provider) == ""
+    after, now = await provider.wait_ready(name, 0), await site.emberd_state(name, provider)
+    assert (after.uid, after.endpoint) == (before.uid, before.endpoint)
+    assert now.boot_id != state.boot_id and (now.state, now.tag) == ("dirty", TAG)
+    assert view(await site.pod(name)).restarts == 1
+    assert "within the last 600 s" in await provider.restart(name, now.epoch)
+    await provider.delete(name)
+    assert (await asyncio.wait_for(watched, 30))[-1].reason in ("deleted", "gone")
 
 
 async def test_a_promoted_pod_holds_its_full_share(site: PodsOfOneKey) -> None:

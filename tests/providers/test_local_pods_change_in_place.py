@@ -4,53 +4,13 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from fixtures.hand import Hand
 from fixtures.images import make_image
 from fixtures.local import MakeProvider, SupervisorProcess, new_name, new_pod
 from fixtures.waiting import wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient, LeaseProof
-from emberpool.pool.model.claim import PodAddress
-from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.errors import PodRefused
-from emberpool.pool.model.ids import ExecutionId, PodName
-from emberpool.pool.model.pod import Phase
-from emberpool.pool.providers.local.provider import LocalProvider
-
-
-class Hand:
-    """Leases of one pod after the other, with its epoch kept as an index would."""
-
-    def __init__(self, client: EmberdClient, provider: LocalProvider, name: PodName) -> None:
-        self.client, self.provider, self.name, self.epoch = client, provider, name, 0
-
-    async def address(self) -> PodAddress:
-        facts = await self.provider.wait_ready(self.name, 30)
-        assert facts.phase is Phase.READY, facts
-        boot = (await self.client.state(self.name, facts.endpoint)).boot_id
-        return PodAddress(name=self.name, uid=facts.uid, boot_id=boot, endpoint=facts.endpoint)
-
-    async def run(self, shell: str) -> CommandResult:
-        """Run in a lease of its own."""
-        self.epoch += 1
-        proof = LeaseProof(f"r{self.epoch}", self.epoch, "a" * 32, 60.0)
-        command = Command(shell=shell, time_limit_s=30)
-        return await self.client.run(await self.address(), proof, ExecutionId(f"e{self.epoch}"), command)
-
-    async def run_on(self, shell: str) -> CommandResult:
-        """Run in the lease that `run` opened last."""
-        proof = LeaseProof(f"r{self.epoch}", self.epoch, "a" * 32, 60.0)
-        id_, command = ExecutionId(f"e{self.epoch}-on"), Command(shell=shell, time_limit_s=30)
-        return await self.client.run(await self.address(), proof, id_, command)
-
-    async def reset(self) -> None:
-        self.epoch += 1
-        address = await self.address()
-        await self.client.fence(address, self.epoch)
-        assert (await self.client.recycle(address, self.epoch)).holds
-
-    async def swap(self, image: str) -> str:
-        self.epoch += 1
-        return await self.provider.swap(self.name, image, self.epoch)
 
 
 @pytest.fixture

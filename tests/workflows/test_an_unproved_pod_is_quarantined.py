@@ -13,19 +13,26 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from fixtures.leftovers import planted
-from fixtures.pods import request
+from fixtures.pods import PROVED, claimed, recycle, released, request, warm
 from fixtures.stack import Site, running_site, site_settings
 from fixtures.waiting import wait_until
+from temporalio.testing import ActivityEnvironment
 
-from emberpool.activities.pools import Pool
+from emberpool.activities.line import WaitingLine
+from emberpool.activities.manage import Managing
+from emberpool.activities.metrics import Metrics
+from emberpool.activities.models import LookInput
+from emberpool.activities.pools import Pool, Pools
 from emberpool.activities.recycle import release_request
-from emberpool.pool.client.emberd_client import LeaseProof
+from emberpool.pool.client.emberd_client import EmberdClient, LeaseProof
+from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.claim import Claimed, Source
 from emberpool.pool.model.command import Command
 from emberpool.pool.model.ids import ExecutionId, RequestId
 from emberpool.pool.model.profile import Profile
 from emberpool.pool.model.recycle import Attestation, RecycleOutcome, RecycleTier
 from emberpool.pool.model.state import PodState
+from emberpool.pool.providers.local.provider import LocalProvider
 from emberpool.worker.connections import open_pools
 from emberpool.worker.stack.embedded import EmbeddedStack
 
@@ -72,6 +79,13 @@ async def used(pool: Pool, caller: str = "ann") -> Held:
     return Held(asked.request_id, reply, result.check().text.strip())
 
 
+def spoil_rooms(stack: EmbeddedStack, held: Held) -> None:
+    """Put a file in the place of the pod's folder of rooms: no room can be made there, nor the used one set aside."""
+    scratch = stack.data_dir / "pods" / held.claimed.pod.name / "scratch"
+    (scratch / "rooms").rename(scratch / "away")
+    (scratch / "rooms").touch()
+
+
 def someone_in(network: str) -> int:
     """PID of a process in that network namespace, as the host counts."""
     for folder in Path("/proc").iterdir():
@@ -99,6 +113,54 @@ async def test_a_pod_with_a_leftover_goes_and_its_reason_is_told(
     following = await used(pool)
     assert following.claimed.pod.name != held.claimed.pod.name and following.claimed.source is not Source.REUSE
     await release_request(pool, following.request)
+
+
+async def test_a_look_tells_who_is_in_quarantine(index: RedisIndex, tmp_path: Path) -> None:
+    """Pods that did not prove their reset, for as long as they are there, by the checks that failed; no others."""
+    unproved = Attestation(tier=RecycleTier.ROOM, checks={"listeners": False, "mounts": False, "scratch": True})
+    for number, (proof, retire) in enumerate(
+        [(unproved, ""), (Attestation(tier=RecycleTier.NONE), ""), (PROVED, "old")]
+    ):
+        await warm(index, f"p{number}")
+        await claimed(index, f"r{number}")
+        await released(index, f"r{number}")
+        await recycle(index, f"p{number}", proof=proof, retire=retire)
+    profile = Profile(name="py")
+    async with EmberdClient(b"k" * 32) as client:
+        provider, metrics = LocalProvider(profile, tmp_path / "s"), Metrics().of("py")
+        pool = Pool(profile, index, provider, client, WaitingLine(index), "tests", "", b"k" * 32, metrics)
+        pools = Pools(1.0, 60.0)
+        pools.fill([pool])
+        view = await ActivityEnvironment().run(Managing(pools).look_at_pool, LookInput(profile="py"))
+    assert view.by_state[PodState.DRAINING] == 3
+    assert view.quarantined == {"listeners, mounts": 1, "no proof": 1}
+
+
+@pytest.mark.parametrize("profile", [Profile(name="py", min_warm=1, max_pods=2, least_tier=RecycleTier.RESTART)])
+async def test_a_pod_without_a_room_to_give_is_started_anew(site: Site, pool: Pool, stack: EmbeddedStack) -> None:
+    """If its profile says so: the same pod, which its caller gets again, by the boot that it has now. A second time is
+    too soon, and it goes."""
+    held = await used(pool)
+    spoil_rooms(stack, held)
+    result = await release_request(pool, held.request)
+    proof = result.attestation
+    assert result.outcome is RecycleOutcome.IDLE and proof is not None and proof.holds, result
+    assert proof.restarted and proof.tier is RecycleTier.ROOM
+    following = await used(pool)
+    assert following.claimed.source is Source.REUSE
+    before, after = held.claimed.pod, following.claimed.pod
+    assert (after.name, after.uid) == (before.name, before.uid) and after.boot_id != before.boot_id
+    spoil_rooms(stack, following)
+    result = await release_request(pool, following.request)
+    assert (result.outcome, result.reason) == (RecycleOutcome.DRAINED, "not attested: tier")
+
+
+@pytest.mark.parametrize("profile", [Profile(name="py", min_warm=1, max_pods=2)])
+async def test_a_pod_without_a_room_to_give_goes(site: Site, pool: Pool, stack: EmbeddedStack) -> None:
+    """Where the profile says nothing."""
+    held = await used(pool)
+    spoil_rooms(stack, held)
+    assert (await release_request(pool, held.request)).outcome is RecycleOutcome.DRAINED
 
 
 @pytest.mark.parametrize("profile", [Profile(name="py", min_warm=1, max_pods=2)])

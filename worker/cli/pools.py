@@ -170,5 +170,6 @@ def as_data(look: Look) -> dict[str, object]:
         "leases": look.now.leases,
         "waiting": look.now.waiting,
         "oldest_wait_s": look.now.oldest_wait_s,
+        "quarantined": dict(look.now.quarantined),
         "failure": look.status.failure,
     }

@@ -64,6 +64,10 @@ def _notes(look: Look) -> Sequence[Text]:
     notes: list[Text] = []
     if look.now.waiting and look.now.oldest_wait_s:
         notes.append(Text(f"{look.profile}: the oldest request has waited {look.now.oldest_wait_s:.0f} s", "yellow"))
+    if look.now.quarantined:
+        total, reasons = sum(look.now.quarantined.values()), sorted(look.now.quarantined.items())
+        told = "; ".join(f"{count} for {reason}" for reason, count in reasons)
+        notes.append(Text(f"{look.profile}: {total} quarantined, being deleted: {told}", "yellow"))
     if look.status.failure:
         notes.append(Text(f"{look.profile}: last failure: {look.status.failure}", "red"))
     if not look.fresh:

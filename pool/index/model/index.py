@@ -28,7 +28,7 @@ from emberpool.pool.index.model.claiming import Claiming
 from emberpool.pool.index.model.ladder import Ladder
 from emberpool.pool.index.model.line import Line
 from emberpool.pool.index.model.memory import Clock, Memory, Targets
-from emberpool.pool.index.model.reads import lease_record, pod_record
+from emberpool.pool.index.model.reads import lease_record, pod_record, pool_counts
 from emberpool.pool.index.model.rebuilding import rebuild
 from emberpool.pool.index.model.records import LIVE, Lease, Pod
 from emberpool.pool.index.model.sweeping import Sweeping
@@ -251,7 +251,14 @@ class ModelIndex:
         )
 
     async def finish_recycle(
-        self, name: PodName, epoch: int, attestation: Attestation, keep_alive_s: float, max_uses: int, retire: str = ""
+        self,
+        name: PodName,
+        epoch: int,
+        attestation: Attestation,
+        keep_alive_s: float,
+        max_uses: int,
+        retire: str = "",
+        boot_id: str = "",
     ) -> FreedReply:
         """See PoolIndex.finish_recycle."""
         memory = self._begin()
@@ -262,11 +269,12 @@ class ModelIndex:
             self._ladder.condemn(name, reason)
             return MustDrain(reason=reason)
         memory.change(name, attestation=attestation, keep_until=memory.now + milliseconds(keep_alive_s))
+        memory.change(name, boot=boot_id or pod.boot)
         return self._ladder.give(pod.reserved, name) if pod.reserved else self._ladder.settle(name)
 
     def _unfit(self, pod: Pod, attestation: Attestation, max_uses: int, retire: str) -> str:
         if not attestation.holds:
-            return "not_attested"
+            return attestation.quarantined_for
         if pod.uses >= max_uses:
             return "worn_out"
         return retire or ("over_ceiling" if self.memory.over_ceiling else "")
@@ -336,18 +344,7 @@ class ModelIndex:
 
     async def counts(self) -> PoolCounts:
         """See PoolIndex.counts."""
-        memory = self._begin()
-        oldest = self.line.arrivals.lowest()
-        return PoolCounts(
-            by_state={state: len(memory.shelf("pods", state)) for state in PodState if state is not PodState.GONE},
-            idle_fresh=len(memory.shelf("fresh")),
-            waiting=len(self.line),
-            leases=len(memory.expiry),
-            ceiling=memory.ceiling,
-            min_warm=memory.targets.min_warm if memory.targets else 0,
-            targets_version=memory.targets.version if memory.targets else 0,
-            oldest_wait_ms=0 if oldest is None else memory.now - oldest,
-        )
+        return pool_counts(self._begin(), self.line)
 
     async def try_rebuild_lock(self, who: str, ttl_s: float) -> bool:
         """See PoolIndex.try_rebuild_lock. False too if there is nothing to rebuild."""

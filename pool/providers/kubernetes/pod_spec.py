@@ -88,8 +88,8 @@ def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: boo
         "scratch_dir": SCRATCH,
         "room": {
             # Where a node has no namespaces to give, jobs are another user of the pod, which is swept after them.
-            "mode": "auto" if profile.sweeps else "namespaces",
-            "job_uid": JOBS_UID if profile.sweeps else None,
+            "mode": "auto" if profile.may_lack_rooms else "namespaces",
+            "job_uid": JOBS_UID if profile.may_lack_rooms else None,
             "root": {"overlay": "/"},
             "env": {},
             "network": "own" if profile.network is Network.NONE else "pod",
@@ -134,8 +134,9 @@ def manifest(
 def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
     about = profile.kubernetes
     spec: dict[str, Any] = {
-        # A container that ended is a pod that failed: what was in it is gone, and the index must hear of it.
-        "restartPolicy": "Never",
+        # A container that ended is a pod that failed: what was in it is gone, and the index must hear of it. Unless its
+        # emberd was told to end so that it is started anew, which its exit status tells: see view.py.
+        "restartPolicy": "Always" if profile.restarts else "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_S,
@@ -192,8 +193,14 @@ def _told() -> list[dict[str, Any]]:
 def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
     about = profile.kubernetes
     limits = {"memory": f"{profile.limits.memory_mb + about.extra_memory_mb + in_memory_mb(profile)}Mi"}
+    reserved = requests(profile, standby)
     if about.cpu_limit is not None:
         limits["cpu"] = cpu_text(max(about.cpu, about.cpu_limit))
+    if profile.may_lack_rooms:
+        # Such jobs write outside of emberd's folders too, where it does not count: the node does. Without a request
+        # of its own the limit would be reserved on the node.
+        limits["ephemeral-storage"] = f"{profile.limits.disk_mb + about.scratch_mb - in_memory_mb(profile)}Mi"
+        reserved["ephemeral-storage"] = "0"
     return {
         "name": CONTAINER,
         "image": reference,
@@ -205,7 +212,7 @@ def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any
         "resources": {
             # Limits are the full share's from the start: promotion then changes requests alone, which no runtime
             # has to act on, and the pod stays in its class of service, which a resize may not change.
-            "requests": requests(profile, standby),
+            "requests": reserved,
             "limits": limits,
         },
         "securityContext": {

@@ -122,6 +122,11 @@ class KubernetesProvider:
         path = await self._path(name)
         return await self._changes.swap(path, lambda: self._known(name), image, reference, epoch)
 
+    async def restart(self, name: PodName, epoch: int) -> str:
+        """See Provider.restart: emberd ends, and the kubelet starts the container again in the pod."""
+        await self._started()
+        return await self._changes.restart(lambda: self._known(name), epoch)
+
     async def delete(self, name: PodName) -> None:
         """See Provider.delete."""
         await self._started()

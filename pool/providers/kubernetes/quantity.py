@@ -24,6 +24,11 @@ def amount(text: str) -> Decimal:
         raise ValueError(f"{text!r} is no quantity") from error
 
 
+def has_amounts(all_of: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether every resource of `wanted` is there in its amount, whatever else is."""
+    return same_amounts({name: text for name, text in all_of.items() if name in wanted}, wanted)
+
+
 def same_amounts(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Whether both name the same resources in the same amounts."""
     return one.keys() == other.keys() and all(amount(one[name]) == amount(other[name]) for name in one)

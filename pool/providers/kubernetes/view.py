@@ -26,6 +26,8 @@ FAILING_START = ("CreateContainerConfigError", "CreateContainerError", "RunConta
 EVICTING = ("EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet")
 NODE_GOES = ("DeletionByTaintManager", "DeletionByPodGC")
 """The node's pods are taken off it: it is not ready or does not answer, or is no more."""
+ANEW = 5
+"""emberd's exit status if it was told to end so that its container is started again."""
 SIGNALS = {137: "SIGKILL", 143: "SIGTERM", 139: "SIGSEGV", 134: "SIGABRT"}
 
 
@@ -60,6 +62,10 @@ class PodView(Frozen):
     """The image's reference in the pod's specification."""
     restarts: int
     running: bool
+    started: float
+    """Unix time at which the container that runs was started, by its node's clock; 0 if none runs."""
+    comes_back: bool
+    """Whether the kubelet starts the container again that ended."""
     waiting: str
     """Why the container waits, "" if it does not."""
     detail: str
@@ -114,6 +120,8 @@ def view(pod: Mapping[str, Any]) -> PodView:
         reference=asked.get("image") or "",
         restarts=container.get("restartCount") or 0,
         running="running" in state,
+        started=_time(_part(state, "running").get("startedAt")),
+        comes_back=spec.get("restartPolicy") == "Always",
         waiting=waiting.get("reason") or "",
         detail=next((text for text in messages if text), ""),
         ended=_ended(terminated) if terminated else None,
@@ -123,6 +131,10 @@ def view(pod: Mapping[str, Any]) -> PodView:
         tls=_part(meta, "annotations").get(TLS_NOTE) == "true",
         requests={name: str(amount) for name, amount in given.items()},
     )
+
+
+def _time(text: str | None) -> float:
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
 def _part(whole: Mapping[str, Any], name: str) -> Json:
@@ -191,7 +203,7 @@ def _end(pod: PodView) -> str:
         return f"evicted: {pod.evicted}"
     if pod.reason == "Evicted":
         return f"evicted: {pod.detail}"
-    if pod.ended is not None:
+    if pod.ended is not None and not (pod.comes_back and pod.ended.exit_code == ANEW):
         return _exit(pod.ended)
     if pod.reason in ("NodeLost", "NodeShutdown", "Shutdown", "NodeAffinity"):
         return f"node_lost: {pod.detail or pod.reason}"

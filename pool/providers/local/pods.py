@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-import os
+import math
 import re
 import secrets
 import time
@@ -15,12 +15,13 @@ from typing import NoReturn
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.client.signing import pod_key
 from emberpool.pool.model.claim import PodAddress
-from emberpool.pool.model.errors import InvalidInput, PodRefused, PodUnreachable, PoolUnavailable
+from emberpool.pool.model.errors import EmberpoolError, InvalidInput, PodRefused, PodUnreachable, PoolUnavailable
 from emberpool.pool.model.ids import PodUid
 from emberpool.pool.model.pod import Phase, PodFacts
 from emberpool.pool.model.profile import Isolation, Network
 from emberpool.pool.model.recycle import RecycleTier
 from emberpool.pool.providers.local.bubblewrap import launcher_argv
+from emberpool.pool.providers.local.data_folder import DataFolder, make_folder, make_folders
 from emberpool.pool.providers.local.gang_switches import GangSwitches
 from emberpool.pool.providers.local.launcher import LaunchSpec
 from emberpool.pool.providers.local.oom import OomWatch
@@ -48,6 +49,11 @@ POD_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 GOING_LIMIT_S = 20.0
 """Seconds for a killed pod's processes to be gone; more means that the kernel holds one, as in a dead network mount."""
 
+RESTART_LIMIT_S = 20.0
+"""Seconds for a pod to end and to serve again; what waits for it has 30."""
+RESTART_PAUSE_S = 600.0
+"""Seconds between two restarts of a pod. One that needs more is better replaced; a kubelet holds it the same way."""
+
 
 @dataclass
 class _Pod:
@@ -56,40 +62,18 @@ class _Pod:
     host_uid: int
     folders: PodFolders
     process: PodProcess
+    told_image: str
+    """Name of the image that its emberd is started with, whatever it was swapped to since."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     deletion: asyncio.Task[None] | None = None
+    goes_anew: bool = False
+    """Whether its emberd was told to end, and its container is to be started again."""
+    anew_at: float = -math.inf
+    """When that was last, by the monotonic clock."""
 
     def view(self) -> SupervisedPod:
         pid = 0 if self.ended.is_set() else self.process.pid
         return SupervisedPod(facts=self.facts, pool=self.pool, pid=pid, host_uid=self.host_uid)
-
-
-class DataFolder:
-    """The supervisor's folders: `pods/NAME`, `pods-log/NAME.log`, `pods-etc` and `pods-emberd` in the data folder, and
-    `pods/UID` with the sockets in the folder of the supervisor's own socket, whose path is short.
-    """
-
-    def __init__(self, root: Path, run: Path) -> None:
-        self.root, self.run = root, run / "pods"
-        self.pods, self.logs = root / "pods", root / "pods-log"
-        self.etc, self.emberd = root / "pods-etc", root / "pods-emberd"
-
-    def prepare(self) -> None:
-        """Make it, and delete what an earlier supervisor left.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        for folder in (self.pods, self.run):
-            remove_folder(folder)
-            folder.mkdir()
-            # A plain pod under a uid of its own walks through, and lists nothing.
-            folder.chmod(0o711)
-        self.logs.mkdir(mode=0o700, exist_ok=True)
-
-    def of(self, name: str, uid: str) -> PodFolders:
-        """Where a pod's folders lie."""
-        return PodFolders(home=self.pods / name, run=self.run / uid)
 
 
 class Pods:
@@ -189,6 +173,36 @@ class Pods:
 
         return await self._step(name, swap)
 
+    async def restart(self, name: str, epoch: int) -> StepTaken:
+        """Start a pod's container anew: fenced at `epoch`, which its emberd looks at. Raises as `promote`."""
+        pod = self._pods.get(name)
+        if pod is None:
+            return StepTaken(problem=f"pod {name} is gone")
+        if pod.facts.image != pod.told_image:
+            return StepTaken(problem=f"its emberd would have image {pod.told_image!r} again")
+        if time.monotonic() < pod.anew_at + RESTART_PAUSE_S:
+            return StepTaken(problem=f"it was started anew within the last {RESTART_PAUSE_S:.0f} s")
+        before = pod.process
+
+        async def restart(address: PodAddress) -> None:
+            pod.goes_anew, pod.anew_at = True, time.monotonic()
+            try:
+                await self._client.restart(address, epoch)
+            except EmberpoolError:
+                pod.goes_anew = False
+                raise
+
+        taken = await self._step(name, restart)
+        if taken.problem:
+            return taken
+        try:
+            async with asyncio.timeout(RESTART_LIMIT_S):
+                while not pod.ended.is_set() and (pod.process is before or pod.facts.phase is Phase.PENDING):
+                    await self.changed()
+        except TimeoutError:
+            return StepTaken(problem=f"it does not serve again within {RESTART_LIMIT_S:.0f} s")
+        return StepTaken(problem=pod.facts.reason, took_ms=round((time.monotonic() - pod.anew_at) * 1000, 1))
+
     async def _step(self, name: str, take: Callable[[PodAddress], Awaitable[None]]) -> StepTaken:
         began = time.monotonic()
         pod = self._pods.get(name)
@@ -229,7 +243,7 @@ class Pods:
             spec = launch_spec(self._host, wish.profile, wish.name, folders, host_uid, choice)
             key = pod_key(self._key, wish.name)
             config = emberd_config(self._host, wish.profile, wish.name, uid, key, folders, choice)
-            _make_folders(folders, host_uid)
+            make_folders(folders, host_uid)
             if has_switch(wish.profile):
                 self._switches.listen(folders.switch, wish.pool, host_uid)
             process = PodProcess(PodLog(self._data.logs, wish.name), self._oom, not spec["bwrap"])
@@ -252,21 +266,41 @@ class Pods:
             image=wish.image or wish.profile.base_image,
             tier=RecycleTier.SWEEP if wish.profile.isolation is Isolation.PLAIN else RecycleTier.ROOM,
         )
-        pod = _Pod(facts, wish.pool, host_uid, folders, process)
+        pod = _Pod(facts, wish.pool, host_uid, folders, process, facts.image)
         self._group.create_task(self._live(pod, spec, config))
         return pod
 
     async def _live(self, pod: _Pod, spec: LaunchSpec, config: bytes) -> None:
-        try:
-            ending = await pod.process.run(launcher_argv(spec), config, lambda: self._become(pod, Phase.READY))
-        except Exception as error:  # One pod's trouble must not end the supervisor, and with it all others.
-            log.exception("pod %s: its supervision failed", pod.facts.name)
-            pod.process.kill()
-            ending = Ending("spawn", f"{type(error).__name__}: {error}")
+        while True:
+            try:
+                ending = await pod.process.run(launcher_argv(spec), config, lambda: self._become(pod, Phase.READY))
+                if not (pod.goes_anew and await self._wiped(pod)):
+                    break
+                # Nothing is waited for from here on, so that a deletion finds either this process or the one before.
+                pod.goes_anew = False
+                make_folder(pod.folders.scratch, pod.host_uid)
+                pod.process = PodProcess(PodLog(self._data.logs, pod.facts.name), self._oom, not spec["bwrap"])
+                self._become(pod, Phase.PENDING)
+            except Exception as error:  # One pod's trouble must not end the supervisor, and with it all others.
+                log.exception("pod %s: its supervision failed", pod.facts.name)
+                pod.process.kill()
+                ending = Ending("spawn", f"{type(error).__name__}: {error}")
+                break
         pod.ended.set()
         if pod.deletion is None:
             log.warning("pod %s ended: %s", pod.facts.name, ending)
         self._become(pod, Phase.FAILED, str(ending))
+
+    async def _wiped(self, pod: _Pod) -> bool:
+        """Leave nothing of a pod's last life but emberd's own account. False if it is being deleted.
+
+        Raises:
+            OSError: something stays.
+        """
+        if pod.host_uid >= 0:
+            await asyncio.to_thread(end_uid, pod.host_uid, GOING_LIMIT_S)
+        await asyncio.to_thread(remove_folder, pod.folders.scratch)
+        return pod.deletion is None
 
     async def _delete(self, pod: _Pod) -> None:
         try:
@@ -324,14 +358,6 @@ def _refuse_image(root: str) -> NoReturn:
         # A job owns what root owns in its image.
         raise InvalidInput("image", "'/' is no image: it would open the host's own files to jobs; use 'base'")
     raise InvalidInput("image", f"{root!r} is no folder on this machine")
-
-
-def _make_folders(folders: PodFolders, host_uid: int) -> None:
-    """Raises OSError."""
-    for folder in folders.all():
-        folder.mkdir(mode=0o700)
-        if host_uid >= 0:
-            os.chown(folder, host_uid, host_uid)
 
 
 def _warn_plain(wish: CreatePod, host_uid: int) -> None:

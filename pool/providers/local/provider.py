@@ -19,6 +19,7 @@ from emberpool.pool.providers.local.wire import (
     Health,
     PodList,
     Problem,
+    RestartPod,
     StepTaken,
     SupervisedPod,
     SwapPod,
@@ -81,6 +82,10 @@ class LocalProvider:
     async def swap(self, name: PodName, image: str, epoch: int) -> str:
         """See Provider.swap. A pod has the images that its profile named when it was started."""
         return await self._step(f"/v1/pods/{name}/swap", SwapPod(image=image, epoch=epoch).model_dump_json())
+
+    async def restart(self, name: PodName, epoch: int) -> str:
+        """See Provider.restart."""
+        return await self._step(f"/v1/pods/{name}/restart", RestartPod(epoch=epoch).model_dump_json())
 
     async def _step(self, path: str, body: str) -> str:
         taken = StepTaken.model_validate_json(await self._ask("POST", path, body=body))

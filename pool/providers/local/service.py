@@ -10,7 +10,15 @@ from pydantic import BaseModel, ValidationError
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.providers.local.pods import Pods
-from emberpool.pool.providers.local.wire import LONGEST_WAIT_S, CreatePod, Health, Problem, SupervisedPod, SwapPod
+from emberpool.pool.providers.local.wire import (
+    LONGEST_WAIT_S,
+    CreatePod,
+    Health,
+    Problem,
+    RestartPod,
+    SupervisedPod,
+    SwapPod,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -64,6 +72,7 @@ class Service:
                 web.delete("/v1/pods/{name}", self.delete),
                 web.post("/v1/pods/{name}/promote", self.promote),
                 web.post("/v1/pods/{name}/swap", self.swap),
+                web.post("/v1/pods/{name}/restart", self.restart),
             ]
         )
         return app
@@ -101,6 +110,10 @@ class Service:
     async def swap(self, request: web.Request) -> web.Response:
         wish = SwapPod.model_validate_json(await request.read())
         return _answer(await self._pods.swap(request.match_info["name"], wish))
+
+    async def restart(self, request: web.Request) -> web.Response:
+        wish = RestartPod.model_validate_json(await request.read())
+        return _answer(await self._pods.restart(request.match_info["name"], wish.epoch))
 
     async def _until(self, true: Callable[[], bool], wait_s: float) -> None:
         """Wait until `true` holds, the time is over, or the supervisor closes."""

@@ -22,12 +22,13 @@ from aiohttp import web
 
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.providers.local.bubblewrap import Bubblewrap
+from emberpool.pool.providers.local.data_folder import DataFolder
 from emberpool.pool.providers.local.emberd_folder import copy_emberd
 from emberpool.pool.providers.local.etc_folder import build_etc
 from emberpool.pool.providers.local.host import inspect_host
 from emberpool.pool.providers.local.launcher import PR_SET_PDEATHSIG
 from emberpool.pool.providers.local.pod_spec import Host, check_socket_path
-from emberpool.pool.providers.local.pods import DataFolder, Pods
+from emberpool.pool.providers.local.pods import Pods
 from emberpool.pool.providers.local.root_view import read_host_top, this_interpreter
 from emberpool.pool.providers.local.service import Service
 from emberpool.pool.providers.local.uids import UidPool, uid_range

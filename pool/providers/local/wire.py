@@ -4,6 +4,7 @@
     POST   /v1/pods            CreatePod           SupervisedPod
     POST   /v1/pods/NAME/promote                   StepTaken
     POST   /v1/pods/NAME/swap  SwapPod             StepTaken
+    POST   /v1/pods/NAME/restart  RestartPod       StepTaken
     GET    /v1/pods?pool=P&boot=B&after=V&wait_s=S
                                                    PodList: now, or once anything changed since version V of boot B
     GET    /v1/pods/NAME?wait_s=S                  SupervisedPod, once it is not pending any more; 404 if there is none
@@ -41,8 +42,14 @@ class SwapPod(Frozen):
     epoch: int
 
 
+class RestartPod(Frozen):
+    """Ask for a pod that was fenced at this epoch to be started anew."""
+
+    epoch: int
+
+
 class StepTaken(Frozen):
-    """How a promotion or a swap went."""
+    """How a promotion, a swap or a restart went."""
 
     problem: str = ""
     """Why it cannot be done; empty if it is done."""
