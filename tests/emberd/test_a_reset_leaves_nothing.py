@@ -90,8 +90,8 @@ def room_inits(pod: EmberdProcess) -> list[int]:
 
 
 def entered(init: int) -> bool:
-    """Whether a room's first process has made the room's root its own."""
-    return " /work " in Path(f"/proc/{init}/mountinfo").read_text()
+    """Whether a room's first process is ready: it goes to its folder last, once it has noted its mounts."""
+    return os.readlink(f"/proc/{init}/cwd") == "/work"
 
 
 def listening(make: str) -> tuple[str, ...]:
