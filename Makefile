@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 CODE := workflows activities pool worker tests benchmarks examples deploy src/emberpool/__init__.py
 
-.PHONY: help setup demo test cluster cluster-down test-cluster lint format types layers bench transfers soak schema reference docs ui package ci clean
+.PHONY: help setup demo test cluster cluster-build cluster-check cluster-tools cluster-down test-cluster lint format types layers bench transfers soak schema reference docs ui package ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,12 +51,20 @@ layers: $(STAMP) ## Check that imports go one way
 cluster: $(STAMP) ## Build and start the test cluster (Linux, root, Go); KUBECONFIG=... uses yours
 	PYTHONPATH=deploy $(BIN)/python -m testcluster up
 
+cluster-check: ## Say whether the test cluster can run here, and what is missing
+	@PYTHONPATH=deploy "$(PYTHON)" -m testcluster check
+
+cluster-tools: ## Install the Debian packages that building the test cluster takes
+	@PYTHONPATH=deploy "$(PYTHON)" -m testcluster install
+
+cluster-build: ## Build what the test cluster is made of: minutes, once
+	PYTHONPATH=deploy "$(PYTHON)" -m testcluster build
+
 cluster-down: $(STAMP) ## Take the test cluster down, without a trace
 	PYTHONPATH=deploy $(BIN)/python -m testcluster down
 
-test-cluster: $(STAMP) ## Build the test cluster and run the tests that need it
-	PYTHONPATH=deploy $(BIN)/python -m testcluster build
-	$(BIN)/python -m pytest -m cluster $(ARGS)
+test-cluster: $(STAMP) cluster-build ## Build the test cluster and run the tests that need it
+	$(BIN)/python -m pytest -m cluster --durations 10 $(ARGS)
 
 bench: $(STAMP) ## Measure (ARGS="--json figures.json")
 	$(BIN)/python benchmarks/bench.py $(ARGS)

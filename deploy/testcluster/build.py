@@ -6,36 +6,24 @@ that was interrupted goes on where it stopped.
 
 import hashlib
 import os
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from testcluster.folders import Built
+from testcluster.machine import missing_tools
 from testcluster.pins import BUILD, KEYRING, MIRROR, PACKAGES, PROGRAMS, SUITE, DebianPackage, GoProgram
 from testcluster.root import build_root
 
 GENTLE = ("nice", "-n", "19")
 STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 """Of kwok's: nodes are ready at once and stay so, pods run at once and are gone when they are deleted."""
-NEEDED = ("go", "gcc", "pkg-config", "apt-get", "dpkg-deb", "openssl", "ip")
 
 
 class CannotBuild(Exception):
-    """This machine cannot make or run the cluster; the text says what is missing."""
-
-
-def missing() -> str:
-    """Why no cluster can be made here, or "" if one can."""
-    if sys.platform != "linux":
-        return "the test cluster needs Linux"
-    if os.geteuid() != 0:
-        return "the test cluster needs root"
-    lacking = [name for name in NEEDED if shutil.which(name) is None]
-    return f"the test cluster needs {', '.join(lacking)}" if lacking else ""
+    """This machine cannot make the cluster; the text says what is missing."""
 
 
 def is_built(where: Built) -> bool:
@@ -50,7 +38,7 @@ def build(where: Built) -> None:
     Raises:
         CannotBuild: a tool is missing, a checksum differs, or a build fails.
     """
-    reason = missing()
+    reason = missing_tools()
     if reason:
         raise CannotBuild(reason)
     where.programs.mkdir(parents=True, exist_ok=True)

@@ -75,7 +75,7 @@ def test_a_process_is_ended_by_pid_and_start_time(tmp_path: Path) -> None:
     assert processes.pid("crasher") == 0
 
 
-@pytest.mark.cluster
+@pytest.mark.cluster(before=True)
 def test_a_cluster_leaves_nothing_behind() -> None:
     """From nothing to pods that run and back: no process, mount, bridge, cgroup or folder is left."""
     cluster = Cluster(built())
