@@ -38,7 +38,7 @@ class Attestor:
             "processes": old_ended and not self._strangers(new),
             "scratch": not inside["files"] and not self._scratch.leftovers(new),
         }
-        if self._gpus.uuids:
+        if self._gpus.asked:
             found["vram"] = self._gpus.released()
         if self._mode == "namespaces":
             own_ipc = os.stat("/proc/self/ns/ipc").st_ino

@@ -1,6 +1,7 @@
 """What emberd is told at its start, checked before anything runs."""
 
 import json
+import os
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from emberpool.pool.emberd import gpu
@@ -90,6 +91,8 @@ class Config(NamedTuple):
     """The library that devices are asked through."""
     switch: str = ""
     """Unix socket of whoever passes frames on between the rooms of one gang; empty: gangs have no network here."""
+    gpus_shared: bool = False
+    """Whether other pods have the same devices, so that what is held on them says nothing of this pod's jobs."""
     scratch_tmpfs_mb: int = 0
     """MiB of a tmpfs that emberd mounts over the scratch folder; 0: what lies there already is good enough."""
     tls: Optional[TlsFiles] = None
@@ -138,6 +141,7 @@ def parse(text: bytes) -> Config:
         gpus=_gpus(as_object(data.get("gpus")) or {}),
         nvml=str((as_object(data.get("gpus")) or {}).get("library") or gpu.LIBRARY),
         switch=_switch(room),
+        gpus_shared=bool((as_object(data.get("gpus")) or {}).get("shared", False)),
         scratch_tmpfs_mb=_megabytes("scratch_tmpfs_mb", data.get("scratch_tmpfs_mb", 0), at_least=0),
         tls=_tls(data.get("tls"), _text(data, "listen")),
     )
@@ -203,9 +207,23 @@ def _images(data: Dict[str, Any]) -> Dict[str, Image]:
 
 
 def _gpus(data: Dict[str, Any]) -> List[str]:
+    variable = str(data.get("variable") or "")
+    if variable:
+        return _told_by(variable)
     uuids = [str(uuid) for uuid in as_list(data.get("uuids")) or []]
     if not all(uuid.isascii() and uuid and "," not in uuid for uuid in uuids):
         raise BadConfig("gpus.uuids: must be a list of device UUIDs")
+    return uuids
+
+
+def _told_by(variable: str) -> List[str]:
+    """UUIDs as the node's device plugin puts them into the pod's environment."""
+    uuids = [uuid for uuid in os.environ.get(variable, "").split(",") if uuid]
+    if not uuids or {"all", "none", "void"} & set(uuids):
+        raise BadConfig(
+            f"gpus.variable: {variable} is {os.environ.get(variable, '')!r} and names no device of this pod: "
+            "the device plugin must say which it gave out (deviceListStrategy envvar, deviceIDStrategy uuid)"
+        )
     return uuids
 
 

@@ -103,7 +103,7 @@ def _serve(config: Config, link: ZygoteLink, no_rooms: str) -> "tuple[str, str, 
     if ledger.is_anew:
         config = config._replace(standby_mb=0)  # it has had a lease, and a pod never goes back to standby
     scratch = Scratch(config.room, link)
-    gpus = Gpus(config.gpus, config.nvml)
+    gpus = Gpus(config.gpus, config.nvml, config.gpus_shared)
     swept = config.room.mode == "plain" and config.room.job_uid
     sweep = Sweep(config.room.job_uid, _own_folders(config), link) if swept else None
     if sweep is not None:

@@ -79,11 +79,20 @@ class Nvml:
 class Gpus:
     """The devices that this pod was given; none is as good an answer as several."""
 
-    def __init__(self, uuids: List[str], library: str) -> None:
-        """Note how the devices are before any job. Raises GpuError if there are some and they cannot be asked."""
+    def __init__(self, uuids: List[str], library: str, shared: bool = False) -> None:
+        """Note how the devices are before any job. Raises GpuError if there are some and they cannot be asked.
+
+        `shared`: other pods have them too. Then nobody is asked, since what is held there may be theirs; what a job
+        held goes with its processes, which a reset proves to be gone.
+        """
         self.uuids = uuids
-        self._nvml = Nvml(library) if uuids else None
+        self._nvml = Nvml(library) if uuids and not shared else None
         self._before = self._now()
+
+    @property
+    def asked(self) -> bool:
+        """Whether a reset has anything to ask about them."""
+        return self._nvml is not None
 
     def released(self) -> bool:
         """Whether nothing is held that was not before the first job; waits a little for a driver that tidies up."""

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import Field, JsonValue
 
 from emberpool.pool.model.frozen import Strict
+from emberpool.pool.model.gpu_share import GpuShare
 
 
 class Boundary(StrEnum):
@@ -24,6 +25,8 @@ class KubernetesPods(Strict):
     """Cores that one pod asks for."""
     cpu_limit: float | None = Field(default=None, gt=0)
     """Cores that it may use at most. None: what its node has to spare, shared by what pods asked for."""
+    gpu: GpuShare | None = None
+    """GPUs of each pod. None: none, whatever its image's variables ask of the node."""
     extra_memory_mb: int = Field(default=64, ge=32)
     """MiB beside `limits.memory_mb`: emberd's own, so that a job meets its limit before the container does."""
     scratch_mb: int = Field(default=4096, ge=64)

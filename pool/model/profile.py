@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.frozen import Strict
+from emberpool.pool.model.gpu_share import Sharing
 from emberpool.pool.model.kubernetes import KubernetesPods
 from emberpool.pool.model.recycle import RecycleTier
 
@@ -118,6 +119,12 @@ class Profile(Strict):
                 f"({self.max_pods}): lower one or raise the ceiling"
             )
         self._agree_on_tier()
+        gpu = self.kubernetes.gpu
+        if gpu is not None and gpu.sharing is Sharing.NONE and self.standby:
+            raise ValueError(
+                f"standby ({self.standby}) with kubernetes.gpu and sharing 'none' would hold whole devices for pods "
+                "that do nothing: set standby to 0, or sharing to 'time_slicing' where the device plugin shares"
+            )
         for name, root in self.images.items():
             if self.provider is ProviderKind.LOCAL and not Path(root).is_absolute():
                 raise ValueError(f"images.{name}: {root!r} must be an absolute folder")

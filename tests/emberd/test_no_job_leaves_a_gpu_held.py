@@ -152,3 +152,30 @@ async def test_a_hang_is_ended_and_its_devices_are_free(
     pod.epoch += 1
     await emberd_client.fence(pod.address, pod.epoch)
     assert (await emberd_client.recycle(pod.address, pod.epoch)).holds
+
+
+async def test_devices_that_others_have_too_are_shown_and_not_asked(
+    emberds: Starter, nvml: FakeNvml, emberd_client: EmberdClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With time-slicing a neighbour's memory is on the same device: it is no leak of this pod's. The device's name
+    comes from the variable that the node's device plugin sets."""
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "GPU_b")
+    gpus = {"variable": "NVIDIA_VISIBLE_DEVICES", "shared": True, "library": str(nvml.library)}
+    pod = emberds.start("plain", gpus=gpus)
+    assert (await open_lease(pod, emberd_client).sh(ASK)).text == "GPU_b/GPU_b\n"
+    nvml.say(GPU_a=(0, []), GPU_b=(115 * GIB, [4242]))
+    attestation = await recycled(pod, emberd_client)
+    assert attestation.holds and "vram" not in attestation.checks
+    pod.stop()
+
+
+@pytest.mark.parametrize("told", ["", "all", "void"])
+def test_a_plugin_that_names_no_device_keeps_a_pod_from_serving(
+    emberds: Starter, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which devices are the pod's would be a guess."""
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", told)
+    _, _, process = emberds.spawn("plain", gpus={"variable": "NVIDIA_VISIBLE_DEVICES"})
+    said = first_line(process)
+    assert said["ready"] is False and "names no device of this pod" in said["reason"]
+    assert process.wait(10) == 2

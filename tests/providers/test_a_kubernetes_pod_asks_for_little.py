@@ -44,7 +44,7 @@ def test_the_key_is_the_pods_own_and_stands_in_one_place() -> None:
     config = json.loads(pod["metadata"]["annotations"].pop(CONFIG_NOTE))
     assert config["key"] == pod_key(KEY, NAME).hex()
     assert config["key"] not in json.dumps(pod) and KEY.hex() not in json.dumps(pod)
-    assert "env" not in pod["spec"]["containers"][0]
+    assert [one["name"] for one in pod["spec"]["containers"][0]["env"]] == ["NVIDIA_VISIBLE_DEVICES"]
 
 
 def test_jobs_without_network_get_rooms_with_one_of_their_own() -> None:
@@ -175,3 +175,36 @@ def test_gvisor_gets_its_scratch_in_memory() -> None:
     assert config["scratch_tmpfs_mb"] == 100
     assert pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == "676Mi"
     assert "scratch_tmpfs_mb" not in json.loads(made()["metadata"]["annotations"][CONFIG_NOTE])
+
+
+def test_a_pod_without_gpus_sees_none() -> None:
+    """NVIDIA/k8s-device-plugin#87: a CUDA image asks for every device of its node, and would get them."""
+    container = made()["spec"]["containers"][0]
+    assert container["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    assert "gpus" not in json.loads(made()["metadata"]["annotations"][CONFIG_NOTE])
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_share_of_a_gpu_is_held_for_life(standby: bool) -> None:
+    """Requests and limits name it in equal amounts, as extended resources must be; a resize never touches it. What the
+    device plugin says in the variable is left as it is, and emberd reads it."""
+    pod = made(standby, kubernetes={"gpu": {"sharing": "time_slicing", "resource": "nvidia.com/gpu.shared"}})
+    container = pod["spec"]["containers"][0]
+    resources = container["resources"]
+    assert resources["requests"]["nvidia.com/gpu.shared"] == resources["limits"]["nvidia.com/gpu.shared"] == "1"
+    assert container["env"] == []
+    config = json.loads(pod["metadata"]["annotations"][CONFIG_NOTE])
+    assert config["gpus"] == {"variable": "NVIDIA_VISIBLE_DEVICES", "shared": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"standby": 1, "kubernetes": {"gpu": {}}}, "whole devices"),
+        ({"kubernetes": {"gpu": {"count": 2, "sharing": "time_slicing"}}}, "take places from others"),
+    ],
+)
+def test_a_share_that_makes_no_sense_is_refused(fields: dict[str, object], said: str) -> None:
+    """Whole devices for pods that stand by, several slices of one device."""
+    with pytest.raises(ValueError, match=said):
+        profile(**fields)

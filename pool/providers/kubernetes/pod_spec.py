@@ -7,6 +7,7 @@ from typing import Any
 
 from emberpool.pool.client.signing import pod_key
 from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.gpu_share import Sharing
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.kubernetes import Boundary
 from emberpool.pool.model.profile import Network, Profile
@@ -28,6 +29,8 @@ JOBS_UID = 60001
 """Of jobs in a pod without namespaces; no distribution gives it to anybody."""
 GRACE_S = 2
 """Seconds from SIGTERM to SIGKILL; emberd ends its rooms within one."""
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+"""Variable by which a device plugin says which devices a container has, and an image may ask for all of its node's."""
 REFERENCE = re.compile(r"[a-z0-9.-]+(:[0-9]+)?/[^\s@:]+(:[\w.-]+|@sha256:[0-9a-f]{64})")
 """An image's reference in full: registry, path, and a tag or digest."""
 
@@ -54,10 +57,16 @@ def image_reference(profile: Profile, image: str) -> str:
 
 
 def requests(profile: Profile, standby: bool) -> dict[str, str]:
-    """What a pod reserves on its node."""
+    """What a pod reserves on its node of what a resize can change."""
     if standby:
         return {"cpu": STANDBY_CPU, "memory": f"{STANDBY_MB}Mi"}
     return {"cpu": cpu_text(profile.kubernetes.cpu), "memory": f"{profile.limits.memory_mb}Mi"}
+
+
+def devices(profile: Profile) -> dict[str, str]:
+    """GPUs that a pod holds for its life, standby or not: no resize changes an extended resource."""
+    share = profile.kubernetes.gpu
+    return {} if share is None else {share.resource: str(share.count)}
 
 
 def cpu_text(cores: float) -> str:
@@ -100,6 +109,9 @@ def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: boo
     }
     if in_memory_mb(profile):
         config["scratch_tmpfs_mb"] = in_memory_mb(profile)
+    if profile.kubernetes.gpu is not None:
+        shared = profile.kubernetes.gpu.sharing is not Sharing.NONE
+        config["gpus"] = {"variable": VISIBLE, "shared": shared}
     return json.dumps(config)
 
 
@@ -212,9 +224,11 @@ def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any
         "resources": {
             # Limits are the full share's from the start: promotion then changes requests alone, which no runtime
             # has to act on, and the pod stays in its class of service, which a resize may not change.
-            "requests": reserved,
-            "limits": limits,
+            "requests": reserved | devices(profile),
+            "limits": limits | devices(profile),
         },
+        # Many CUDA images ask for every device of the node, and its runtime obeys.
+        "env": [{"name": VISIBLE, "value": "void"}] if about.gpu is None else [],
         "securityContext": {
             "runAsUser": 0,
             "runAsGroup": 0,
