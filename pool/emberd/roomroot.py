@@ -95,7 +95,9 @@ def build(folder: str, spec: RoomSpec) -> None:
     _folder(root, 0o755)
     _folder(upper, 0o755)
     if spec.overlay is not None:
+        pods = _mounts_below(spec.overlay.rstrip("/"))
         _overlay(root, upper, os.path.join(folder, "overlay"), spec.overlay)
+        _cover(root, [place[len(spec.overlay.rstrip("/")) :] for place in pods])
     else:
         _binds(root, spec)
         for name, target, mode in _WRITABLE:
@@ -130,6 +132,15 @@ def _overlay(root: str, upper: str, work: str, image: str) -> None:
     except OSError:
         # Kernels before 5.11 and privileged mounts know no userxattr.
         kernel.mount("overlay", root, "overlay", 0, options)
+
+
+def _cover(root: str, places: List[str]) -> None:
+    """Show nothing of what is mounted in the pod, emberd's key and state among it. Linux leaves mounts out of an overlay;
+    in gVisor they are part of the tree that its root is made of."""
+    for place in sorted(places):
+        if place.split("/")[1] not in ("", "proc", "dev") and os.path.isdir(root + place) and os.listdir(root + place):
+            flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC | kernel.MS_RDONLY
+            kernel.mount("tmpfs", root + place, "tmpfs", flags, "size=4k,mode=755")
 
 
 def _escaped(path: str) -> str:

@@ -130,6 +130,16 @@ async def lost(provider: KubernetesProvider, name: PodName) -> bool:
     return (await provider.wait_ready(name, 0)).phase is Phase.FAILED
 
 
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+async def test_no_job_reads_what_emberd_was_told(kubernetes_site: KubernetesSite, boundary: str) -> None:
+    """Neither the pod's key nor emberd's state: in gVisor a room's root shows what is mounted in the pod."""
+    provider = behind(kubernetes_site, boundary)
+    async with real_pod(kubernetes_site, provider) as pod, pod.leased():
+        said = await pod.sh("id; find /run -ls; cat /run/emberd/told/config /run/emberd/told/uid /run/emberd/state/*")
+        print(said.text, said.error_text)
+        assert "key" not in said.text and pod.name not in said.text, said.text
+
+
 async def test_no_boundary_no_pod(kubernetes_site: KubernetesSite) -> None:
     """A profile that says gVisor, in a runtime class that is none: the pod would hold SYS_ADMIN on its node. Its emberd
     refuses to serve, and the provider says so within seconds."""
