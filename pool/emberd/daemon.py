@@ -158,21 +158,23 @@ def _until_told(zygote_pid: int) -> int:
         number = signal.sigwait(_SIGNALS)
         if number != signal.SIGCHLD:
             return EXIT_ANEW if number == START_ANEW else 0
-        if zygote_pid in _reap():
-            print("emberd: the zygote ended", file=sys.stderr, flush=True)
+        ended = _reap()
+        if zygote_pid in ended:
+            print(f"emberd: the zygote ended, wait status {ended[zygote_pid]}", file=sys.stderr, flush=True)
             return EXIT_BROKEN
 
 
-def _reap() -> "list[int]":
-    gone: List[int] = []
+def _reap() -> Dict[int, int]:
+    """Wait status of every child that has ended, by PID."""
+    gone: Dict[int, int] = {}
     while True:
         try:
-            pid = os.waitpid(-1, os.WNOHANG)[0]
+            pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return gone
         if pid == 0:
             return gone
-        gone.append(pid)
+        gone[pid] = status
 
 
 def _leave(zygote_socket: socket.socket, zygote_pid: int) -> None:

@@ -135,8 +135,8 @@ def _overlay(root: str, upper: str, work: str, image: str) -> None:
 
 
 def _cover(root: str, places: List[str]) -> None:
-    """Show nothing of what is mounted in the pod, emberd's key and state among it. Linux leaves mounts out of an overlay;
-    in gVisor they are part of the tree that its root is made of."""
+    """Show nothing of what is mounted in the pod, emberd's key and state among it. Linux leaves mounts out of an
+    overlay; in gVisor they are part of the tree that its root is made of."""
     for place in sorted(places):
         if place.split("/")[1] not in ("", "proc", "dev") and os.path.isdir(root + place) and os.listdir(root + place):
             flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC | kernel.MS_RDONLY

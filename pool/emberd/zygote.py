@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import time
+import traceback
 from typing import Any, Callable, Dict, NoReturn, Set, Tuple
 
 from emberpool.pool.emberd import channel, identity, kernel, room_init, tree, wakeup
@@ -43,9 +44,11 @@ def _serve(sock: socket.socket) -> NoReturn:
             spec = _settled(spec, sock)
         _Zygote(sock, spec).loop()
     except channel.Closed:
-        pass
-    finally:
         os._exit(0)
+    except BaseException:
+        traceback.print_exc()  # without it no room can be made: whoever looks into the pod's log must know why
+    finally:
+        os._exit(1)
 
 
 def _prepare() -> None:
@@ -53,7 +56,8 @@ def _prepare() -> None:
     gc.freeze()  # its pages stay shared with every fork
     kernel.set_subreaper()
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # SIGHUP: gVisor sends it to all of our group when a room ends in which a job had stopped others.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
