@@ -72,8 +72,10 @@ async def test_a_device_of_ones_own_is_proved_to_be_free(kubernetes_site: Kubern
     if site.cluster.own is None:
         pytest.skip("a device plugin is started on a node of our own only")
     folder.mkdir(mode=0o755, exist_ok=True)
+    quiet: dict[str, tuple[int, list[int]]] = {CARD: (DRIVERS_OWN, [])}
+    leaking: dict[str, tuple[int, list[int]]] = {CARD: (DRIVERS_OWN + GIB, [])}
     nvml = FakeNvml(folder)
-    nvml.say(**{CARD: (DRIVERS_OWN, [])})
+    nvml.say(**quiet)
     mounts = {folder: str(folder), nvml.library: "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"}
     with plugged(site.cluster.own, "emberpool.test/whole", [CARD], mounts=mounts):
         provider = profile_with(site, "emberpool.test/whole", "none")
@@ -81,10 +83,10 @@ async def test_a_device_of_ones_own_is_proved_to_be_free(kubernetes_site: Kubern
         first = await ready(provider)
         assert await full(provider)
         assert await site.job(first, ASK) == f"{CARD}\n"
-        nvml.say(**{CARD: (DRIVERS_OWN + GIB, [])})
+        nvml.say(**leaking)
         assert not await still_clean(site, first)
         await provider.delete(first)
-        nvml.say(**{CARD: (DRIVERS_OWN, [])})
+        nvml.say(**quiet)
         second = await ready(provider)
         assert await still_clean(site, second)
         await provider.delete(second)
