@@ -23,7 +23,19 @@ KUEUE = Definitions(
     "h1:7hzb38M4eKGzYW+CFv2s1L+swzzacUCHOCXxZmAV90I=",
     tuple(
         f"config/components/crd/bases/kueue.x-k8s.io_{name}.yaml"
-        for name in ("clusterqueues", "localqueues", "resourceflavors")
+        for name in (
+            "admissionchecks",
+            "clusterqueues",
+            "cohorts",
+            "localqueues",
+            "multikueueclusters",
+            "multikueueconfigs",
+            "provisioningrequestconfigs",
+            "resourceflavors",
+            "topologies",
+            "workloadpriorityclasses",
+            "workloads",
+        )  # fmt: skip
     ),
 )
 PROMETHEUS = Definitions(

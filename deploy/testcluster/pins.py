@@ -63,6 +63,8 @@ PROGRAMS = (
     _kubernetes("kube-controller-manager"),
     _kubernetes("kubectl"),
     GoProgram("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    GoProgram("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue"),
+    GoProgram("device-plugin", "devices", "emberpool.invalid/testcluster/devices"),
 )
 
 PACKAGES = (
