@@ -41,7 +41,7 @@ from emberpool.pool.model.errors import (
 )
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import Phase
-from emberpool.pool.model.profile import ProviderKind
+from emberpool.pool.model.profile import Isolation, ProviderKind
 
 log = logging.getLogger(__name__)
 
@@ -176,8 +176,9 @@ def _too_large(reply: Expired, ref: SandboxRef) -> str:
 
 
 async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> bool:
-    """Whether the claim may go to another pod: only if it is new and nothing of the call can have happened."""
-    if not claimed.new or error.sent:
+    """Whether the claim may go to another pod: only if it is new and nothing of the call can have happened. Not for
+    trust that this worker lacks: that says nothing against the pod, and no other pod would do."""
+    if not claimed.new or error.sent or (isinstance(error, PodUnreachable) and error.untrusted):
         return False
     reason = f"first_contact: {error}"
     log.warning("pod %s failed at first contact: %s", claimed.pod.name, error)
@@ -197,6 +198,8 @@ async def _lost_or(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefu
     executed = "unknown" if error.sent or activity.info().attempt > 1 else "no"
     if isinstance(error, PodRefused):
         return SandboxLost(LOST_WORDS[error.word], executed, error.detail) if error.word in LOST_WORDS else error
+    if error.untrusted:
+        return error  # another worker may have the trust that this one lacks
     facts = await pool.provider.wait_ready(claimed.pod.name, 0)
     if facts.phase is Phase.READY and facts.uid == claimed.pod.uid:
         return error
@@ -228,7 +231,7 @@ def _lease(call: OpenCall, claimed: Claimed, ref: SandboxRef, scheduled: datetim
 
 def _host(call: OpenCall) -> str:
     """Address of the pod for its gang's other members; empty if there is none."""
-    local = call.pool.profile.provider is ProviderKind.LOCAL
-    if local and call.pool.profile.gang_peers:
-        return "127.0.0.1"  # a plain pod: it runs on the host's own network
+    profile = call.pool.profile
+    if profile.provider is ProviderKind.LOCAL and profile.isolation is Isolation.PLAIN and profile.gang_peers:
+        return "127.0.0.1"  # it runs on the host's own network
     return urlsplit(call.pod.endpoint).hostname or ""

@@ -29,7 +29,7 @@ async def join(pool: Pool, pod: PodAddress, proof: LeaseProof, ref: SandboxRef) 
 
     Raises:
         InvalidInput: this machine cannot connect its pods (its kernel has no veth, say).
-        PodRefused, PodUnreachable: as every call of a lease.
+        PodRefused, PodUnreachable: as every call of a lease; the latter too if the network is busy.
     """
     place = seat(pool, ref)
     if place is None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from emberpool.activities.pools import Pool
 from emberpool.pool.index.contract import PodRecord
-from emberpool.pool.model.errors import EmberpoolError
+from emberpool.pool.model.errors import EmberpoolError, PodUnreachable
 from emberpool.pool.model.state import PodState
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,8 @@ ANSWER_S = 5.0
 """A pod that does not answer for this long, twice, serves nobody."""
 AGAIN_S = 1.0
 FEW = 3
-"""So many silent pods are believed; of more, at most half: else it is more likely the asker who is cut off."""
+"""So many silent pods of a round are believed; of more, at most half: else it is likelier the asker who is cut off."""
+SILENT = "silent"
 
 
 async def pages(pool: Pool, state: PodState, older_than_s: float = 0.0) -> AsyncIterator[list[PodRecord]]:
@@ -45,36 +46,38 @@ async def probe_idle(pool: Pool, unused_s: float) -> int:
     Raises:
         PoolUnavailable, IndexRebuilding: the index cannot be read.
     """
-    drained = 0
+    asked, drained = 0, 0
+    silent: list[PodRecord] = []
     for state in UNUSED:
         async for page in pages(pool, state, unused_s):
-            drained += await _probe(pool, page)
+            for pod, trouble in await _ask_all(pool, page):
+                asked += 1
+                if trouble == SILENT:
+                    silent.append(pod)
+                elif trouble:
+                    drained += await _drain(pool, pod, trouble)
             await asyncio.sleep(PAUSE_S)
+    if len(silent) > max(FEW, asked // 2):
+        log.warning(
+            "pool %s: %d of %d unused pods do not answer; none is given up, since this worker may be cut off from them",
+            pool.profile.name,
+            len(silent),
+            asked,
+        )
+        return drained
+    for pod in silent:
+        drained += await _drain(pool, pod, SILENT)
     return drained
 
 
-async def _probe(pool: Pool, pods: list[PodRecord]) -> int:
+async def _ask_all(pool: Pool, pods: list[PodRecord]) -> list[tuple[PodRecord, str]]:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def ask(pod: PodRecord) -> str:
         async with gate:
             return await _trouble(pool, pod)
 
-    found = list(zip(pods, await asyncio.gather(*map(ask, pods)), strict=True))
-    silent = [pod.name for pod, trouble in found if trouble == "silent"]
-    cut_off = len(silent) > max(FEW, len(pods) // 2)
-    if cut_off:
-        log.warning(
-            "pool %s: %d of %d unused pods do not answer; none is given up, since this worker may be cut off from them",
-            pool.profile.name,
-            len(silent),
-            len(pods),
-        )
-    drained = 0
-    for pod, trouble in found:
-        if trouble and not (cut_off and trouble == "silent"):
-            drained += await _drain(pool, pod, trouble)
-    return drained
+    return list(zip(pods, await asyncio.gather(*map(ask, pods)), strict=True))
 
 
 async def _trouble(pool: Pool, pod: PodRecord) -> str:
@@ -85,11 +88,14 @@ async def _trouble(pool: Pool, pod: PodRecord) -> str:
             state = await pool.client.state(pod.name, pod.endpoint, ANSWER_S)
         except EmberpoolError as error:
             log.info("pod %s does not answer: %s", pod.name, error)
+            if isinstance(error, PodUnreachable) and error.untrusted:
+                return ""  # that is this worker's trust, and says nothing against the pod
             continue
         if state.boot_id != pod.boot_id:
             return "restarted"
-        return "" if state.state == "clean" and state.tag == pod.tag else "not_clean"
-    return "silent"
+        # The tag is the index's as soon as a request has the pod, and emberd's only once it was called.
+        return "" if state.state == "clean" and state.tag in ("", pod.tag) else "not_clean"
+    return SILENT
 
 
 async def _drain(pool: Pool, pod: PodRecord, trouble: str) -> bool:

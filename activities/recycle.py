@@ -1,5 +1,6 @@
 """Releasing a sandbox and recycling its pod: dirty is written first, then the fence, the reset and its proof."""
 
+import asyncio
 import logging
 from typing import NamedTuple
 
@@ -22,12 +23,16 @@ from emberpool.pool.index.contract import (
     Stale,
 )
 from emberpool.pool.model.claim import PodAddress
-from emberpool.pool.model.errors import EmberpoolError
+from emberpool.pool.model.errors import EmberpoolError, PodRefused, PodUnreachable
 from emberpool.pool.model.ids import PodName, PodUid, RequestId
 from emberpool.pool.model.recycle import Attestation, RecycleOutcome, RecycleTier
 from emberpool.pool.policy.rotation import worn_by_age
 
 log = logging.getLogger(__name__)
+
+ANEW_S = 25.0
+"""Seconds from its beginning within which a reset that starts a pod anew must end. After 30 s the index has another
+begin (`IndexLimits.stuck_ms`), and that one must not come upon a pod which is away just then: it would be given up."""
 
 
 class Recycling:
@@ -53,7 +58,8 @@ async def release_request(pool: Pool, request_id: RequestId) -> RecycleResult:
 
 
 async def recycle(pool: Pool, name: PodName) -> RecycleResult:
-    """Recycle one dirty pod; a pod that does not prove its reset is deleted.
+    """Recycle one dirty pod; a pod that does not prove its reset is deleted. If this worker lacks the trust to ask it,
+    another takes it up, after half a minute.
 
     Raises:
         PoolUnavailable: the index or the provider cannot be reached; the pod stays dirty, recycling or draining.
@@ -62,7 +68,11 @@ async def recycle(pool: Pool, name: PodName) -> RecycleResult:
     if isinstance(started, NotDirty):
         return RecycleResult(outcome=RecycleOutcome.ALREADY, pod=name)
     watch = Stopwatch()
-    attestation, reason, boot_id = await _reset(pool, started)
+    try:
+        attestation, reason, boot_id = await _reset(pool, started)
+    except PodUnreachable as error:
+        log.warning("pod %s is left to other workers: %s", name, error)
+        return RecycleResult(outcome=RecycleOutcome.ALREADY, pod=name)
     took_s = watch.seconds
     profile, retire = pool.profile, worn_by_age(pool.profile, attestation)
     freed = await pool.index.finish_recycle(
@@ -105,11 +115,17 @@ class _Reset(NamedTuple):
 
 
 async def _reset(pool: Pool, started: RecycleStarted) -> _Reset:
-    """Fence, reset and attest; anything but a proved reset comes back as tier none, with its reason."""
+    """Fence, reset and attest; anything but a proved reset comes back as tier none, with its reason.
+
+    Raises:
+        PodUnreachable: this worker lacks the trust to ask, which says nothing against the pod.
+    """
     pod = PodAddress(name=started.pod, uid=PodUid(""), boot_id=started.boot_id, endpoint=started.endpoint)
     try:
         attestation, now = await _attested(pool, pod, started.epoch)
     except EmberpoolError as error:
+        if isinstance(error, PodUnreachable) and error.untrusted:
+            raise
         log.warning("pod %s could not be reset and goes: %s", started.pod, error)
         pool.metrics.quarantined(["answer"])
         return _Reset(Attestation(tier=RecycleTier.NONE), f"{type(error).__name__}: {error}"[:500])
@@ -124,17 +140,40 @@ async def _reset(pool: Pool, started: RecycleStarted) -> _Reset:
 
 async def _attested(pool: Pool, pod: PodAddress, epoch: int) -> tuple[Attestation, PodAddress]:
     """What emberd attests, and where it is then: without a room to give it is started anew, if the profile says so."""
-    tier = (await pool.client.fence(pod, epoch)).tier
+    ends = asyncio.get_running_loop().time() + ANEW_S
     demanded = pool.profile.demanded_tier
+    try:
+        tier = (await pool.client.fence(pod, epoch)).tier
+    except PodRefused as refusal:
+        if refusal.word != "other_boot" or not pool.profile.restarts:
+            raise
+        log.info("pod %s has another boot, as after a recycle that was cut: it is reset if it is so", pod.name)
+        return await _attested_anew(pool, pod, epoch)
     attestation = Attestation(tier=RecycleTier.NONE)
     if tier.is_as_strong_as(demanded) or not pool.profile.restarts:
         attestation = (await pool.client.recycle(pod, epoch)).demanding(demanded)
     if attestation.tier is not RecycleTier.NONE or not pool.profile.restarts:
         return attestation, pod
-    problem = await pool.provider.restart(pod.name, epoch)
-    if problem:
-        log.warning("pod %s is not started anew: %s", pod.name, problem)
-        return attestation, pod
-    anew = pod.model_copy(update={"boot_id": (await pool.client.state(pod.name, pod.endpoint)).boot_id})
+    try:
+        async with asyncio.timeout_at(ends):
+            problem = await pool.provider.restart(pod.name, epoch)
+            if not problem:
+                return await _attested_anew(pool, pod, epoch)
+    except TimeoutError:
+        problem = f"it is not reset within {ANEW_S:.0f} s"
+    log.warning("pod %s is not started anew: %s", pod.name, problem)
+    return attestation, pod
+
+
+async def _attested_anew(pool: Pool, pod: PodAddress, epoch: int) -> tuple[Attestation, PodAddress]:
+    """What the emberd attests that came after the one at `pod`, and where it is.
+
+    Raises:
+        PodRefused: it is not as a recycle left it: dirty, and at no higher epoch.
+    """
+    state = await pool.client.state(pod.name, pod.endpoint)
+    if state.state != "dirty" or state.epoch > epoch:
+        raise PodRefused("other_boot", f"this is boot {state.boot_id}, {state.state} at epoch {state.epoch}")
+    anew = pod.model_copy(update={"boot_id": state.boot_id})
     await pool.client.fence(anew, epoch)
-    return (await pool.client.recycle(anew, epoch)).demanding(demanded), anew
+    return (await pool.client.recycle(anew, epoch)).demanding(pool.profile.demanded_tier), anew

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -35,6 +36,9 @@ CONNECT_TRIES = 2
 OVERTIME_S = 30.0
 """Seconds past the command's own limit after which no answer is expected any more."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
+SIGNERS_KEPT = 4096
+"""Pods whose signer is kept, the last used. Another is made in microseconds, but is another sender to its emberd, which
+takes so many under one lease."""
 LEASE_OVER = "lease_over"
 """emberd's word for a lease that ended while a call waited: what the call had started did run."""
 
@@ -54,7 +58,7 @@ class EmberdClient:
     def __init__(self, pool_key: bytes, trust: Trust | None = None) -> None:
         """`trust`: how it speaks TLS with pods that do; None if none does."""
         self._pool_key = pool_key
-        self._signers: dict[str, PodSigner] = {}
+        self._pod_signer = lru_cache(SIGNERS_KEPT)(self._new_signer)
         self._transport = Transport(trust)
         self.transfers = Transfers(self._transport, self._signer, self.call)
         """Files and folders of any size, listing and removing."""
@@ -103,7 +107,8 @@ class EmberdClient:
             except PodUnreachable as error:
                 lost, sent = lost + 1, sent or error.sent
                 if lost > (REATTACH_TRIES if sent else CONNECT_TRIES) or loop.time() > give_up:
-                    raise PodUnreachable(pod.name, error.detail, sent) from error
+                    error.sent = sent
+                    raise
                 await asyncio.sleep(min(2.0, 0.05 * 2**lost))
                 continue
             except PodRefused as error:
@@ -275,11 +280,11 @@ class EmberdClient:
             raise error_of(pod, answer.status, answer.body, path)
         return answer
 
+    def _new_signer(self, name: str) -> PodSigner:
+        return PodSigner(pod_key(self._pool_key, name))
+
     def _signer(self, name: str) -> RequestSigner:
-        signer = self._signers.get(name)
-        if signer is None:
-            signer = self._signers[name] = PodSigner(pod_key(self._pool_key, name))
-        return signer.request()
+        return self._pod_signer(name).request()
 
 
 async def _hashed(body: bytes, hash_it: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

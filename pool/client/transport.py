@@ -3,8 +3,8 @@
 import asyncio
 import io
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import aiohttp
@@ -19,7 +19,7 @@ KEEP_ALIVE_S = 60.0
 LARGE = 256 * 1024
 """Bytes from which on a body is worth a thread or pieces."""
 SESSIONS_KEPT = 1024
-"""Endpoints with open connections; the longest unused is closed first."""
+"""Endpoints with open connections; the longest unused is closed first, and none that is in use, be they more."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,30 @@ class RawAnswer:
     """Names in lower case."""
 
 
+@dataclass
+class _InUse:
+    """An endpoint's connections, and how many requests are under way on them."""
+
+    session: aiohttp.ClientSession
+    requests: int = 0
+
+
 class Transport:
     """One per event loop."""
 
     def __init__(self, trust: Trust | None = None) -> None:
         """`trust`: None if no pod is to be spoken to by TLS."""
         self._trust = trust
-        self._sessions: OrderedDict[str, aiohttp.ClientSession] = OrderedDict()
+        self._in_use: dict[str, _InUse] = {}
+        self._unused: OrderedDict[str, aiohttp.ClientSession] = OrderedDict()
+        """The longest unused first."""
         self._closing: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
         """Close every connection."""
-        sessions, self._sessions = self._sessions, OrderedDict()
-        await asyncio.gather(*self._closing, *(_close(session) for session in sessions.values()))
+        sessions = [*self._unused.values(), *(used.session for used in self._in_use.values())]
+        self._in_use, self._unused = {}, OrderedDict()
+        await asyncio.gather(*self._closing, *map(_close, sessions))
 
     async def send(
         self, pod: str, endpoint: str, method: str, target: str, headers: dict[str, str], body: bytes, timeout_s: float
@@ -55,17 +66,18 @@ class Transport:
             PodUnreachable: `sent` is False only if no connection was made.
         """
         origin, name = self._origin(pod, endpoint)
-        session, url = self._session(endpoint), URL(origin + target, encoded=True)
+        url = URL(origin + target, encoded=True)
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
-        try:
-            async with session.request(
-                method, url, headers=headers, data=_body(body), timeout=timeout, server_hostname=name
-            ) as response:
-                answer = await response.read()
-                named = {name.lower(): value for name, value in response.headers.items()}
-                return RawAnswer(response.status, answer, named)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise unreachable(pod, error) from error
+        with self._session(endpoint) as session:
+            try:
+                async with session.request(
+                    method, url, headers=headers, data=_body(body), timeout=timeout, server_hostname=name
+                ) as response:
+                    answer = await response.read()
+                    named = {name.lower(): value for name, value in response.headers.items()}
+                    return RawAnswer(response.status, answer, named)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise unreachable(pod, error) from error
 
     @asynccontextmanager
     async def open(
@@ -87,29 +99,47 @@ class Transport:
             PodUnreachable: `sent` is False only if no connection was made.
         """
         origin, name = self._origin(pod, endpoint)
-        session, url = self._session(endpoint), URL(origin + target, encoded=True)
+        url = URL(origin + target, encoded=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=stall_s)
-        try:
-            response = await session.request(
-                method, url, headers=headers, data=body, timeout=timeout, server_hostname=name
-            )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise unreachable(pod, error) from error
-        async with response:
-            yield response
+        with self._session(endpoint) as session:
+            try:
+                response = await session.request(
+                    method, url, headers=headers, data=body, timeout=timeout, server_hostname=name
+                )
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise unreachable(pod, error) from error
+            async with response:
+                yield response
 
-    def _session(self, endpoint: str) -> aiohttp.ClientSession:
-        known = self._sessions.get(endpoint)
-        if known is None:
-            known = self._sessions[endpoint] = aiohttp.ClientSession(
-                connector=self._connector(endpoint), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
-            )
-        self._sessions.move_to_end(endpoint)
-        while len(self._sessions) > SESSIONS_KEPT:
-            task = asyncio.ensure_future(_close(self._sessions.popitem(last=False)[1]))
+    @contextmanager
+    def _session(self, endpoint: str) -> Generator[aiohttp.ClientSession]:
+        """The endpoint's connections, which stay open for as long as the block lasts."""
+        used = self._in_use.get(endpoint)
+        if used is None:
+            kept = self._unused.pop(endpoint) if endpoint in self._unused else self._opened(endpoint)
+            used = self._in_use[endpoint] = _InUse(kept)
+        used.requests += 1
+        self._close_unused()
+        try:
+            yield used.session
+        finally:
+            used.requests -= 1
+            # All may have been closed meanwhile, and the endpoint may have been opened anew since.
+            if not used.requests and self._in_use.get(endpoint) is used:
+                self._unused[endpoint] = self._in_use.pop(endpoint).session
+                self._close_unused()
+
+    def _opened(self, endpoint: str) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=self._connector(endpoint), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+        )
+
+    def _close_unused(self) -> None:
+        """Down to the bound, unless all that are left are in use."""
+        while self._unused and len(self._unused) + len(self._in_use) > SESSIONS_KEPT:
+            task = asyncio.ensure_future(_close(self._unused.popitem(last=False)[1]))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-        return known
 
     def _connector(self, endpoint: str) -> aiohttp.BaseConnector:
         if endpoint.startswith("unix:"):

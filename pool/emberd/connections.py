@@ -5,11 +5,14 @@ open for later. One that is being served never does.
 """
 
 import socket
+import time
 from collections import OrderedDict
 from threading import Lock
-from typing import Optional
+from typing import Dict, Optional
 
 MOST = 256
+FIRST_S = 10.0
+"""Within this a connection's handshake is over and its first request known to be made with the key."""
 _NEW, _KEPT, _BUSY = 0, 1, 2
 
 
@@ -21,6 +24,7 @@ class Connections:
         self._lock = Lock()
         self._known: OrderedDict[socket.socket, int] = OrderedDict()
         """Open ones, the one longest in its state first."""
+        self._new_until: Dict[socket.socket, float] = {}
 
     def admit(self, connection: socket.socket) -> bool:
         """Take a new one; False if it must be closed, since all others are being served."""
@@ -32,7 +36,13 @@ class Connections:
                 del self._known[other]
                 _shut(other)
             self._known[connection] = _NEW
+            self._new_until[connection] = time.monotonic() + FIRST_S
             return True
+
+    def new_until(self, connection: socket.socket) -> float:
+        """When it must have sent a request with the key, by the monotonic clock; of one that is no more: long ago."""
+        with self._lock:
+            return self._new_until.get(connection, 0.0)
 
     def serving(self, connection: socket.socket) -> None:
         """It has sent a request with the key."""
@@ -53,6 +63,7 @@ class Connections:
         """It is no more. Idempotent."""
         with self._lock:
             self._known.pop(connection, None)
+            self._new_until.pop(connection, None)
 
     def _move(self, connection: socket.socket, state: int) -> None:
         with self._lock:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from emberpool.pool.emberd.tls import Tls
 
-FIRST_S = 10.0
-"""Within this a connection's first byte has come, and its handshake is over; then its first request has as long."""
 LINGER_S = 1.0
 """How long somebody who spoke the wrong protocol is given to read the answer."""
 _HANDSHAKE = b"\x16"
@@ -50,7 +48,7 @@ def bound(
     return tcp, f"{scheme}://{host}:{tcp.server_address[1]}"
 
 
-class _Bounded(socketserver.ThreadingMixIn):
+class _Bounded(socketserver.ThreadingMixIn, socketserver.BaseServer):
     daemon_threads = True
     connections: Connections
 
@@ -69,6 +67,11 @@ class _Bounded(socketserver.ThreadingMixIn):
     def greeted(self, request: Any) -> bool:
         """Whether requests may follow on this connection."""
         return True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that breaks is nothing to report: the other side repeats its call."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _UnixServer(_Bounded, socketserver.UnixStreamServer):
@@ -96,8 +99,8 @@ class _TcpServer(_Bounded, socketserver.TCPServer):
 
     def greeted(self, request: Any) -> bool:
         """It speaks TLS where that is wanted, and only there; who does not is told in the clear, and hung up on."""
-        deadline = time.monotonic() + FIRST_S
-        request.settimeout(FIRST_S)
+        deadline = self.connections.new_until(request)
+        request.settimeout(_left(deadline))
         try:
             first = socket.socket.recv(request, 1, socket.MSG_PEEK)
             if not first:
@@ -106,16 +109,15 @@ class _TcpServer(_Bounded, socketserver.TCPServer):
                 _tell(request, _NO_TLS if self.tls is None else _TLS_WANTED)
                 return False
             if self.tls is not None:
-                request.settimeout(max(0.001, deadline - time.monotonic()))
+                request.settimeout(_left(deadline))
                 request.do_handshake()
         except OSError:  # of TLS too: the other side knows what it did not like
             return False
         return True
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks is nothing to report: the other side repeats its call."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
 
 
 def _tell(request: Any, body: bytes) -> None:

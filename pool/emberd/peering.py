@@ -11,11 +11,13 @@ import errno
 import fcntl
 import ipaddress
 import json
+import os
 import re
 import socket
 import struct
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from emberpool.pool.emberd import exec_request, netns
@@ -28,10 +30,27 @@ SWITCH_S = 5.0
 """Seconds for the switch to take a device."""
 GONE_S = 3.0
 """Seconds for a device of an earlier try to be gone: the kernel removes it some time after its socket was closed."""
+LASTING = frozenset(
+    (
+        errno.EPERM,
+        errno.EACCES,
+        errno.EINVAL,
+        errno.ENODEV,
+        errno.ENOSYS,
+        errno.ENOTTY,
+        errno.ENOPROTOOPT,
+        errno.EOPNOTSUPP,
+        errno.EAFNOSUPPORT,
+        errno.EPFNOSUPPORT,
+        errno.EPROTONOSUPPORT,
+        errno.ESOCKTNOSUPPORT,
+    )
+)
+"""What a kernel says that has no such devices, or keeps them from this pod: it will say so again."""
 _FAR_END = "far0"
 _GANG = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-_RTM_NEWLINK, _NLMSG_ERROR, _NEW_WITH_ACK = 16, 2, 0x605
+_RTM_NEWLINK, _RTM_DELLINK, _NLMSG_ERROR, _NEW_WITH_ACK, _WITH_ACK = 16, 17, 2, 0x605, 0x5
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 18, 28
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _VETH_INFO_PEER = 1, 2, 1
 _HEAD, _LINK = struct.Struct("=IHHII"), struct.Struct("=BxHiII")
@@ -61,8 +80,8 @@ class Peering:
         """POST /v1/network: connect the room to its gang. Again, it does nothing.
 
         Raises:
-            Refused: 400, naming the field; 409 no_network (the pod has none for gangs, or nobody passes frames on),
-                other_gang (the room is in another one).
+            Refused: 400, naming the field; 409 no_network (the pod has none for gangs, or its kernel makes none),
+                network_busy (it did not come about; the same call may do it), other_gang (the room is in another one).
         """
         seat = _seat(body)
         if not self._switch:
@@ -77,7 +96,9 @@ class Peering:
                     demand_holder()  # the room lived when its namespace was opened: it is no later process's
                     self._connect(namespace, seat)
             except OSError as error:
-                raise Refused(409, "no_network", f"the room cannot be connected: {error}") from error
+                demand_holder()  # a room that ended meanwhile is no trouble of the network's
+                word = "no_network" if error.errno in LASTING else "network_busy"
+                raise Refused(409, word, f"the room cannot be connected: {error}") from error
             self._joined = (room, seat)
         return {"device": DEVICE}
 
@@ -110,7 +131,10 @@ def _seat(body: Dict[str, Any]) -> _Seat:
 
 
 def _far_end(namespace: int, seat: _Seat) -> socket.socket:
-    """Make the pair of devices, one in `namespace`; the packet socket of the other. Raises OSError."""
+    """Make the pair of devices, one in `namespace`; the packet socket of the other. Raises OSError.
+
+    A device of an earlier try is removed first: who was told of it too late for that try may hold it for good.
+    """
     deadline = time.monotonic() + GONE_S
     while True:
         try:
@@ -118,6 +142,8 @@ def _far_end(namespace: int, seat: _Seat) -> socket.socket:
         except FileExistsError:
             if time.monotonic() > deadline:
                 raise
+            with suppress(OSError):  # it went by itself; else the next try says so
+                netns.run_in(namespace, _remove)
             time.sleep(0.02)
 
 
@@ -128,14 +154,7 @@ def _make(namespace: int, seat: _Seat) -> socket.socket:
     about = _attribute(_IFLA_INFO_KIND, b"veth") + _attribute(_IFLA_INFO_DATA, _attribute(_VETH_INFO_PEER, peer))
     body = _LINK.pack(0, 0, 0, 0, 0) + _attribute(_IFLA_IFNAME, _FAR_END.encode() + b"\0")
     body += _attribute(_IFLA_LINKINFO, about)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as link:
-        link.settimeout(SWITCH_S)
-        link.send(_HEAD.pack(_HEAD.size + len(body), _RTM_NEWLINK, _NEW_WITH_ACK, 1, 0) + body)
-        answer = link.recv(1 << 16)
-    if _HEAD.unpack_from(answer)[1] == _NLMSG_ERROR:
-        number = -struct.unpack_from("=i", answer, _HEAD.size)[0]
-        if number:
-            raise OSError(number, "virtual Ethernet devices cannot be made")
+    _ask_kernel(_RTM_NEWLINK, _NEW_WITH_ACK, body, "virtual Ethernet devices cannot be made")
     _raise(_FAR_END)
     far = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     try:
@@ -153,6 +172,24 @@ def _make(namespace: int, seat: _Seat) -> socket.socket:
         far.close()
         raise
     return far
+
+
+def _remove() -> None:
+    """The room's end, and with it the other, whoever holds a socket on that."""
+    body = _LINK.pack(0, 0, 0, 0, 0) + _attribute(_IFLA_IFNAME, DEVICE.encode() + b"\0")
+    _ask_kernel(_RTM_DELLINK, _WITH_ACK, body, "an earlier device cannot be removed")
+
+
+def _ask_kernel(call: int, flags: int, body: bytes, problem: str) -> None:
+    """One change of this namespace's devices. Raises OSError: `problem`, and why."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as link:
+        link.settimeout(SWITCH_S)
+        link.send(_HEAD.pack(_HEAD.size + len(body), call, flags, 1, 0) + body)
+        answer = link.recv(1 << 16)
+    if _HEAD.unpack_from(answer)[1] == _NLMSG_ERROR:
+        number = -struct.unpack_from("=i", answer, _HEAD.size)[0]
+        if number:
+            raise OSError(number, f"{problem}: {os.strerror(number)}")
 
 
 def _attribute(kind: int, data: bytes) -> bytes:

@@ -95,9 +95,10 @@ def build(folder: str, spec: RoomSpec) -> None:
     _folder(root, 0o755)
     _folder(upper, 0o755)
     if spec.overlay is not None:
-        pods = _mounts_below(spec.overlay.rstrip("/"))
+        image = spec.overlay.rstrip("/")
+        mounts = _mounts_below(image)
         _overlay(root, upper, os.path.join(folder, "overlay"), spec.overlay)
-        _cover(root, [place[len(spec.overlay.rstrip("/")) :] for place in pods])
+        _cover(root, [place[len(image) :] for place in mounts if place != image])
     else:
         _binds(root, spec)
         for name, target, mode in _WRITABLE:

@@ -1,6 +1,7 @@
 """HTTP/1.1 over TCP or a unix socket: reads a request, checks its signature, routes it, signs the answer."""
 
 import hashlib
+import io
 import json
 import socket
 import socketserver
@@ -13,10 +14,11 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, Optional, Tuple
 
 from emberpool.pool.emberd import filecalls, headers
+from emberpool.pool.emberd.arriving import Arriving
 from emberpool.pool.emberd.calls import Answer, Calls
 from emberpool.pool.emberd.connections import Connections
 from emberpool.pool.emberd.frames import ChunkedBody, Outgoing, incoming
-from emberpool.pool.emberd.listening import FIRST_S, bound
+from emberpool.pool.emberd.listening import bound
 from emberpool.pool.emberd.refusal import Refused, bad_request
 from emberpool.pool.emberd.routes import Routes
 from emberpool.pool.emberd.signing import Claim, Signed, Signer
@@ -27,8 +29,12 @@ if TYPE_CHECKING:
 
 IDLE_S = 120.0
 """A kept-alive connection without a request for this long is closed."""
+HEAD_S = 10.0
+"""From a later request's first byte until it is known to be made with the key."""
 UNSIGNED_BYTES = 64 * 1024
 """Longest body that is read before it is known that its request was made with the key."""
+MOST_DIGITS = 20
+"""Of a length that is looked at as a number."""
 STALL_S = 30.0
 """A body or a streamed answer of which no byte moves for this long is given up, as the other side does."""
 HEAR_S = 2.0
@@ -55,17 +61,26 @@ class _Handler(BaseHTTPRequestHandler):
     head: Dict[str, str]
     """Headers by name in lower case."""
     protocol_version = "HTTP/1.1"
-    timeout = FIRST_S
     wbufsize = -1  # one packet per answer
+    proven = False
+    """Whether a request with the key has come on this connection."""
 
     def setup(self) -> None:
         super().setup()
+        self.rfile.close()
+        self.arriving = Arriving(self.connection, self.connections.new_until(self.connection))
+        self.rfile = self.requests = io.BufferedReader(self.arriving)
         if self.connection.family != socket.AF_UNIX:
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def handle_one_request(self) -> None:
         """One request and its answer. What comes is bounded from its first byte on, whoever sends it."""
         try:
+            if self.proven:
+                self.arriving.ends = None
+                self.connection.settimeout(IDLE_S)
+                self.requests.peek(1)
+                self.arriving.ends = time.monotonic() + HEAD_S
             self.raw_requestline = headers.first_line(self.rfile)
             if not self.raw_requestline:
                 self.close_connection = True
@@ -154,6 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serving(self) -> Generator[None, None, None]:
         """What is on the connection was made with the key."""
         self.connections.serving(self.connection)
+        self.proven, self.arriving.ends = True, None
         self.connection.settimeout(IDLE_S)
         try:
             yield
@@ -231,7 +247,8 @@ class _Handler(BaseHTTPRequestHandler):
         text = self.head.get("content-length", "0")
         if not (text.isascii() and text.isdigit()):
             raise bad_request("content-length", "not a number")
-        if int(text) > filecalls.MAX_BYTES:
+        # Python itself raises ValueError for thousands of digits.
+        if len(text) > MOST_DIGITS or int(text) > filecalls.MAX_BYTES:
             raise Refused(413, "too_large", f"a body may have {filecalls.MAX_BYTES} bytes")
         if not request.body and int(text) > UNSIGNED_BYTES:
             raise Refused(413, "too_large", f"a body over {UNSIGNED_BYTES} bytes needs its hash in x-ember-body")

@@ -75,7 +75,9 @@ class Signer:
     def _made_with_key(self, request: Signed, body: str) -> bool:
         parts = [request.method, request.target, request.lease, request.epoch, request.tag, request.boot]
         parts += [request.hold, request.nonce, body]
-        return hmac.compare_digest(self._mac(["emberd1", *parts]), request.mac.lower())
+        # As bytes: of texts it takes ASCII only, and anybody may send another.
+        said = request.mac.encode("latin-1", "replace").lower()
+        return hmac.compare_digest(self._mac(["emberd1", *parts]).encode("ascii"), said)
 
     def once(self, request: Signed, claim: Claim) -> None:
         """Refuse a request for another boot, and one that was here before."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fixtures.emberd import (
@@ -25,14 +25,23 @@ from fixtures.emberd import (
     reset,
 )
 from fixtures.pieces import fetch, put
+from fixtures.pods import claimed, released
 from fixtures.tls import Certificates, expired, expired_authority, make_certificates
 
+from emberpool.activities.metrics import Metrics, PoolMetrics
+from emberpool.activities.pools import Pool
+from emberpool.activities.recycle import recycle
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.client.following import follow
 from emberpool.pool.client.processes import start_process
 from emberpool.pool.client.trust import Trust, trust_in
+from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.command import Command
 from emberpool.pool.model.errors import InvalidInput, PodUnreachable
+from emberpool.pool.model.ids import BootId, PodName, PodUid
+from emberpool.pool.model.profile import Profile
+from emberpool.pool.model.recycle import RecycleOutcome
+from emberpool.pool.model.state import PodState
 
 NAME = "emberd"
 SECRET = b"nobody-else-reads-this"
@@ -165,6 +174,22 @@ async def test_another_authority_is_not_trusted(pod: EmberdProcess, tmp_path: Pa
     others = make_certificates(tmp_path, f"DNS:{NAME}")
     error = await refused(pod, trust_in(others.authority, NAME))
     assert not error.sent and "tls_ca_file" in str(error) and "kubernetes.tls_secret" in str(error)
+
+
+async def test_who_does_not_trust_a_pod_leaves_its_reset_to_others(
+    pod: EmberdProcess, index: RedisIndex, tmp_path: Path
+) -> None:
+    """A pod that was not asked has failed nothing: it stays, and the next worker takes it up."""
+    others = make_certificates(tmp_path, f"DNS:{NAME}")
+    await index.reserve_warm(PodName("p1"), "base")
+    await index.pod_ready(PodName("p1"), PodUid("u"), BootId("b"), pod.address.endpoint, "base")
+    await claimed(index, "r1")
+    await released(index, "r1")
+    nothing, metrics = cast(Any, None), PoolMetrics(Metrics(), "p")
+    async with EmberdClient(b"k" * 32, trust_in(others.authority, NAME)) as client:
+        pool = Pool(Profile(name="p"), index, nothing, client, nothing, "d", "t", b"k" * 32, metrics)
+        assert (await recycle(pool, PodName("p1"))).outcome is RecycleOutcome.ALREADY
+    assert [one.name for one in await index.pods(PodState.RECYCLING, 10)] == ["p1"]
 
 
 async def test_another_name_is_not_trusted(pod: EmberdProcess, certificates: Certificates) -> None:

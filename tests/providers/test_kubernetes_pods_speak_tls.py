@@ -5,21 +5,29 @@ import shutil
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from fixtures.kubernetes_pool import CALLER, PROFILE, kubernetes_pool, pool_profile
 from fixtures.local import new_name
 from fixtures.simulated_kubernetes import IMAGES, SimulatedKubernetes, SimulatedSite, simulated_kubernetes
 from fixtures.tls import Certificates, expired, make_certificates
+from temporalio.client import Client
+from temporalio.worker import Worker
 
+from emberpool.activities.pools import Pool
+from emberpool.activities.probe import probe_idle
+from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.client.trust import trust_in
 from emberpool.pool.model.command import Command
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.recycle import RecycleOutcome
+from emberpool.pool.model.state import PodState
 from emberpool.pool.model.tool import RunToolInput
 from emberpool.pool.providers.kubernetes.provider import KubernetesProvider
 from emberpool.worker.connections import open_provider
+from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.remote.tool import ToolClient
 from emberpool.worker.settings import Settings
 from emberpool.worker.stack.embedded import EmbeddedStack
@@ -134,3 +142,31 @@ async def test_a_tool_call_runs_through_tls(stack: EmbeddedStack, certificates: 
             done = await tools.call(f"call-{uuid.uuid4().hex[:8]}", given)
             assert done.result.text == "a\n", done.result.error_text
             assert done.recycled is RecycleOutcome.IDLE
+
+
+async def test_a_worker_with_the_wrong_authority_costs_no_pod(
+    stack: EmbeddedStack, certificates: Certificates, tmp_path: Path
+) -> None:
+    """Beside one that is right: calls that reach it are tried again elsewhere, and idle pods that it asks stay."""
+    others = make_certificates(tmp_path / "others", f"DNS:{NAME}")
+    about = {"max_pods": 1, "images": IMAGES, "least_tier": "sweep", "network": "open", "kubernetes": SECURE}
+    async with simulated_kubernetes(tmp_path) as (api, access):
+        put(api, certificates.server, tmp_path / "secret")
+        right = {"tls_ca_file": certificates.authority, "tls_only": True}
+        async with kubernetes_pool(stack, access, pool_profile(**about), **right) as site:
+            (before,) = await site.index.pods(PodState.IDLE, 10)
+            wrong = Settings.model_validate({**site.settings.model_dump(), "tls_ca_file": others.authority})
+            client = await Client.connect(stack.temporal_address, plugins=[EmberpoolPlugin(wrong)])
+            async with Worker(client, task_queue=site.queue):
+                tools = ToolClient(site.client, profile=PROFILE, caller=CALLER, task_queue=site.queue)
+                given = RunToolInput(profile=PROFILE, caller=CALLER, command=Command(shell="echo a"))
+                for number in range(8):
+                    done = await tools.call(f"call-{number}-{uuid.uuid4().hex[:8]}", given)
+                    assert done.result.text == "a\n", done.result.error_text
+            nothing = cast(Any, None)
+            key = site.settings.pool_key()
+            async with EmberdClient(key, trust_in(others.authority, NAME)) as distrusts:
+                pool = Pool(pool_profile(**about), site.index, nothing, distrusts, nothing, "d", "t", key, nothing)
+                assert await probe_idle(pool, 0.0) == 0
+            (after,) = await site.index.pods(PodState.IDLE, 10)
+            assert after.name == before.name

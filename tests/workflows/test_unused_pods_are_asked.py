@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from fixtures.pods import warm
+from fixtures.pods import claimed, released, tag_of, warm
 from fixtures.stack import Site, running_site, site_settings
 from fixtures.waiting import wait_until
 
@@ -61,18 +61,32 @@ async def test_a_pod_that_hangs_is_replaced_before_anybody_wants_it(stack: Embed
     await provider.aclose()
 
 
-def _pool(index: RedisIndex) -> Pool:
+def _pool(index: RedisIndex, key: bytes = b"k" * 32) -> Pool:
     """A pool as the probe needs it: nothing is created, claimed or measured."""
     nothing = cast(Any, None)
-    return Pool(Profile(name="p"), index, nothing, EmberdClient(b"k" * 32), nothing, "d", "t", b"k" * 32, nothing)
+    return Pool(Profile(name="p"), index, nothing, EmberdClient(key), nothing, "d", "t", key, nothing)
 
 
-async def test_a_worker_that_is_cut_off_empties_no_pool(index: RedisIndex) -> None:
-    """If most of many pods are silent, none is given up; of a few, each is."""
+async def test_a_pod_that_was_let_and_never_called_is_sound(stack: EmbeddedStack) -> None:
+    """The index knows it by the tag of who had it, its emberd by none."""
+    settings = site_settings(stack, Profile(name="py", min_warm=1, max_pods=1))
+    async with running_site(stack, settings) as site:
+        name = await _warm(site)
+        await claimed(site.index, "r1")
+        await released(site.index, "r1")
+        assert await _warm(site) == name
+        async with (pool := _pool(site.index, settings.pool_key())).client:
+            assert await probe.probe_idle(pool, 0.0) == 0
+        (pod,) = await site.index.pods(PodState.IDLE, 10)
+        assert (pod.name, pod.tag) == (name, tag_of("a"))
+
+
+async def test_a_worker_that_is_cut_off_empties_no_pool(index: RedisIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If most of many pods are silent, none is given up, however they lie on pages; of a few, each is."""
+    monkeypatch.setattr(probe, "PAGE", 3)
     names = [f"p{number}" for number in range(8)]
     await warm(index, *names)
-    pool = _pool(index)
-    async with pool.client:
+    async with (pool := _pool(index)).client:
         assert await probe.probe_idle(pool, 0.0) == 0
         assert len(await index.pods(PodState.IDLE, 10)) == 8
         for name in names[3:]:

@@ -20,7 +20,7 @@ RESIZE_S = 10.0
 SWAP_S = 60.0
 """The image is usually on the node already: 0.4 to 2.3 s then. It may have to be fetched."""
 RESTART_S = 20.0
-"""What waits for a restart has 30 s."""
+"""What waits for a restart has 25 s, for the reset with it."""
 RESTART_PAUSE_S = 600.0
 """Seconds that a container must have run to be started anew a second time: by then the kubelet has forgotten the first.
 Before, it would wait for 10 s, then 20 s, up to 5 min."""

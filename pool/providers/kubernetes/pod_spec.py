@@ -123,8 +123,6 @@ def manifest(
     Raises:
         InvalidInput: the image is unknown, or the profile asks for what pods here cannot promise.
     """
-    if profile.network is Network.OPEN and profile.gang_peers:
-        raise InvalidInput("network", "'open' with gang_peers would let gangs of different callers reach each other")
     notes = {
         IMAGE_NOTE: image or profile.base_image,
         CONFIG_NOTE: emberd_config(profile, name, pool_key, standby),

@@ -50,7 +50,7 @@ GOING_LIMIT_S = 20.0
 """Seconds for a killed pod's processes to be gone; more means that the kernel holds one, as in a dead network mount."""
 
 RESTART_LIMIT_S = 20.0
-"""Seconds for a pod to end and to serve again; what waits for it has 30."""
+"""Seconds for a pod to end and to serve again; what waits for it has 25, for the reset with it."""
 RESTART_PAUSE_S = 600.0
 """Seconds between two restarts of a pod. One that needs more is better replaced; a kubelet holds it the same way."""
 
