@@ -56,8 +56,10 @@ def _start(cluster: Cluster) -> None:
         (second / path.name).write_bytes(path.read_bytes())
     port, config = free_port(), folder / "config.json"
     config.write_text(json.dumps(_config(port)))
-    # A mount namespace of its own: nothing of it is seen in the machine's /etc and /tmp.
-    script = f'mount --bind {folder}/etc /etc && mount --bind {folder}/tmp /tmp && exec "$@"'
+    # A mount namespace of its own: nothing of it is seen in the machine's /etc and /tmp. The program is opened first,
+    # for it may lie below /tmp itself.
+    script = f'exec 3<"$1" && shift && mount --bind {folder}/etc /etc && mount --bind {folder}/tmp /tmp && '
+    script += 'exec /proc/self/fd/3 "$@"'
     argv = ["unshare", "--mount", "sh", "-c", script, "sh", cluster.where.program("kueue"), f"--config={config}"]
     argv += [f"--kubeconfig={cluster.api.kubeconfig}", "--feature-gates=VisibilityOnDemand=false"]
     cluster.processes.start("kueue", argv, {"HOME": str(folder)})
