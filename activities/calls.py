@@ -15,6 +15,7 @@ from emberpool.activities import gang_network
 from emberpool.activities.models import Lease
 from emberpool.activities.pools import Pool
 from emberpool.pool.client.emberd_client import LeaseProof
+from emberpool.pool.client.trust import lacks_trust
 from emberpool.pool.index.contract import MustDrain
 from emberpool.pool.model.claim import (
     Claimed,
@@ -178,7 +179,7 @@ def _too_large(reply: Expired, ref: SandboxRef) -> str:
 async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> bool:
     """Whether the claim may go to another pod: only if it is new and nothing of the call can have happened. Not for
     trust that this worker lacks: that says nothing against the pod, and no other pod would do."""
-    if not claimed.new or error.sent or (isinstance(error, PodUnreachable) and error.untrusted):
+    if not claimed.new or error.sent or lacks_trust(error):
         return False
     reason = f"first_contact: {error}"
     log.warning("pod %s failed at first contact: %s", claimed.pod.name, error)
@@ -198,7 +199,7 @@ async def _lost_or(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefu
     executed = "unknown" if error.sent or activity.info().attempt > 1 else "no"
     if isinstance(error, PodRefused):
         return SandboxLost(LOST_WORDS[error.word], executed, error.detail) if error.word in LOST_WORDS else error
-    if error.untrusted:
+    if lacks_trust(error):
         return error  # another worker may have the trust that this one lacks
     facts = await pool.provider.wait_ready(claimed.pod.name, 0)
     if facts.phase is Phase.READY and facts.uid == claimed.pod.uid:

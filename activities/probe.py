@@ -5,8 +5,9 @@ import logging
 from collections.abc import AsyncIterator
 
 from emberpool.activities.pools import Pool
+from emberpool.pool.client.trust import lacks_trust
 from emberpool.pool.index.contract import PodRecord
-from emberpool.pool.model.errors import EmberpoolError, PodUnreachable
+from emberpool.pool.model.errors import EmberpoolError
 from emberpool.pool.model.state import PodState
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ async def _trouble(pool: Pool, pod: PodRecord) -> str:
             state = await pool.client.state(pod.name, pod.endpoint, ANSWER_S)
         except EmberpoolError as error:
             log.info("pod %s does not answer: %s", pod.name, error)
-            if isinstance(error, PodUnreachable) and error.untrusted:
+            if lacks_trust(error):
                 return ""  # that is this worker's trust, and says nothing against the pod
             continue
         if state.boot_id != pod.boot_id:

@@ -12,6 +12,7 @@ from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.metrics import Stopwatch
 from emberpool.activities.models import RecycleInput, RecycleResult
 from emberpool.activities.pools import Pool, Pools
+from emberpool.pool.client.trust import lacks_trust
 from emberpool.pool.index.contract import (
     BecameIdle,
     FreedReply,
@@ -124,7 +125,7 @@ async def _reset(pool: Pool, started: RecycleStarted) -> _Reset:
     try:
         attestation, now = await _attested(pool, pod, started.epoch)
     except EmberpoolError as error:
-        if isinstance(error, PodUnreachable) and error.untrusted:
+        if lacks_trust(error):
             raise
         log.warning("pod %s could not be reset and goes: %s", started.pod, error)
         pool.metrics.quarantined(["answer"])

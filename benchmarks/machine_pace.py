@@ -38,11 +38,6 @@ class Pace:
 
     dips: list[Dip] = field(default_factory=list[Dip])
     """In order, and apart."""
-    seen_s: float = 0.0
-
-    def share(self) -> float:
-        """Of the time that was seen, what was in dips."""
-        return sum(dip.ended_s - dip.began_s for dip in self.dips) / self.seen_s if self.seen_s else 0.0
 
     def is_steady(self, began_s: float, ended_s: float) -> bool:
         """Whether no dip, nor the settling after one, touches this time."""
@@ -68,7 +63,6 @@ async def watched() -> AsyncGenerator[Pace]:
                 if pace.dips and began - pace.dips[-1].ended_s < 2 * PAUSE_S:
                     began = pace.dips.pop().began_s  # noqa: PLW2901
                 pace.dips.append(Dip(began, ended))
-        pace.seen_s = samples[-1][1] - samples[0][0]
 
 
 async def _sample() -> list[tuple[float, float]]:

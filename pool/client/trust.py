@@ -56,6 +56,11 @@ def untrusted(pod: str, detail: str, sent: bool = False) -> PodUnreachable:
     return error
 
 
+def lacks_trust(error: Exception) -> bool:
+    """Whether it is this worker's trust that is wanting, which says nothing against the pod: others may have it."""
+    return isinstance(error, PodUnreachable) and error.untrusted
+
+
 def why_untrusted(error: Exception) -> str:
     """What is wrong with the other side's TLS and what to do about it; "" if that is not why the connection failed."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
