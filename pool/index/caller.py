@@ -31,12 +31,12 @@ class ScriptCaller:
         Raises:
             PoolUnavailable: Redis cannot be reached or takes no writes.
         """
-        commands = self._redis.commands
+        key, words = self._generation_key, [str(argument) for argument in arguments]
         async with trouble_named():
             try:
-                reply = await commands.evalsha(self._hashes[script], 1, self._generation_key, *map(str, arguments))
+                reply = await self._redis.run_script(self._hashes[script], key, words)
             except NoScriptError:
-                reply = await commands.eval(self._texts[script], 1, self._generation_key, *map(str, arguments))
+                reply = await self._redis.commands.eval(self._texts[script], 1, key, *words)
         return cast("Sequence[str]", reply)
 
     async def built(self, script: Script, *arguments: Argument) -> Sequence[str]:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -22,6 +22,7 @@ from redis.exceptions import (
 )
 
 from emberpool.pool.index.address import parse_address
+from emberpool.pool.index.batches import Batches, Words
 from emberpool.pool.index.clients import Bounds, RedisClient
 from emberpool.pool.index.fitness import check_server
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
@@ -72,6 +73,7 @@ class IndexRedis:
         address = parse_address(url)
         self._commands = RedisClient(address, Bounds(max_connections, timeout_s, timeout_s))
         self._blocking = RedisClient(address, Bounds(BLOCKING_CONNECTIONS, timeout_s, BLOCK_S + timeout_s))
+        self._batches = Batches(self._run_all)
 
     @property
     def commands(self) -> "Redis":
@@ -84,6 +86,27 @@ class IndexRedis:
         """For commands that wait, up to BLOCK_S."""
         self._check_owner()
         return self._blocking.commands
+
+    async def run_script(self, sha: str, key: str, arguments: Sequence[str]) -> Any:
+        """Run a script that the server knows by its hash, together with others that are run at the same moment.
+
+        Raises:
+            redis.exceptions.RedisError: what the server or the connection said; NoScriptError if it is not known.
+        """
+        self._check_owner()
+        if self._commands.cluster is not None:
+            # redis-py's pipelines on a Cluster have no bounds of ours, and follow redirections in ways of their own.
+            return await cast(Any, self.commands.evalsha(sha, 1, key, *arguments))
+        return await self._batches.call(sha, key, *arguments)
+
+    async def _run_all(self, calls: Sequence[Words]) -> list[Any]:
+        if len(calls) == 1:
+            ((sha, *words),) = calls
+            return [await cast(Any, self.commands.evalsha(sha, 1, *words))]
+        trip = self.commands.pipeline(transaction=False)
+        for sha, *words in calls:
+            trip.evalsha(sha, 1, *words)
+        return await trip.execute(raise_on_error=False)
 
     def _check_owner(self) -> None:
         if os.getpid() != self._pid:
@@ -149,6 +172,7 @@ class IndexRedis:
 
     async def aclose(self) -> None:
         """Close every connection."""
+        await self._batches.aclose()
         await self._commands.aclose()
         await self._blocking.aclose()
 

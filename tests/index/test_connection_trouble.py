@@ -36,7 +36,7 @@ async def test_cancelled_calls_leave_no_crossed_reply(index: RedisIndex, redis_u
             assert record is not None and record.name == name
 
         for _ in range(100):
-            asks = [asyncio.create_task(ask(name)) for name in pods]
+            asks = [asyncio.create_task(ask(name)) for name in pods * 4]
             for task in asks[::2]:
                 await asyncio.sleep(dice.uniform(0, 0.002))
                 task.cancel()
