@@ -119,6 +119,7 @@ def _join(those: Iterable[Block]) -> str:
     return "".join(f"{block.text}\n" for block in those)
 
 
+@cache
 def script_text(script: Script, limits: IndexLimits) -> str:
     """The whole text of a script: it holds only what it uses, since all of it is made anew whenever it runs.
 
