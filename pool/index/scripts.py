@@ -120,17 +120,20 @@ def _join(those: Iterable[Block]) -> str:
 
 
 @cache
+def _assembled(script: Script) -> str:
+    gated = "false" if script in UNGATED else "true"
+    common, rare = _body(script)
+    late = f"made_late(function()\n{_join(rare)}end)\n" if rare else ""
+    body = f"{_join(block for block in common if not block.in_prelude)}{late}{_file(script.value)}"
+    prelude = _join(block for block in common if block.in_prelude)
+    return f"local gated = {gated}\n{prelude}local reply = (function()\n{body}end)()\nwrite_records()\nreturn reply\n"
+
+
 def script_text(script: Script, limits: IndexLimits) -> str:
     """The whole text of a script: it holds only what it uses, since all of it is made anew whenever it runs.
 
     All but the prelude is the body of a function of its own. There Lua 5.1 finds what the prelude defines at once; in
     one chunk each function searches all that were made before it, which took a quarter of every script's time.
     """
-    gated = "false" if script in UNGATED else "true"
-    common, rare = _body(script)
-    late = f"made_late(function()\n{_join(rare)}end)\n" if rare else ""
-    body = f"{_join(block for block in common if not block.in_prelude)}{late}{_file(script.value)}"
-    prelude = _join(block for block in common if block.in_prelude)
-    text = f"local gated = {gated}\n{prelude}local reply = (function()\n{body}end)()\nwrite_records()\nreturn reply\n"
     numbers: dict[str, int] = limits.model_dump()
-    return _LIMIT.sub(lambda found: str(numbers[found[1]]), text)
+    return _LIMIT.sub(lambda found: str(numbers[found[1]]), _assembled(script))
