@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from multiprocessing.queues import Queue
 from pathlib import Path
 from queue import Empty
+from threading import Event
 from typing import Any, cast
 
 import redis as sync_redis
@@ -125,11 +126,11 @@ Told = tuple[int, Done, str]
 """Which process, all that it has done so far, and its failure or ""."""
 
 
-async def _soak(number: int, steps: int, seed: int, tell: Callable[[Told], None]) -> None:
-    """Run after run until there have been `steps` or one failed."""
+async def _soak(number: int, steps: int, seed: int, tell: Callable[[Told], None], to_end: Event) -> None:
+    """Run after run until there have been `steps`, one failed, or it is to end."""
     done, said = Done(), time.monotonic()
     async with RedisServer(None) as server, DirectRedis(server.url) as redis:
-        while done.steps < steps:
+        while done.steps < steps and not to_end.is_set():
             own = seed + done.runs
             try:
                 await run(redis, own, min(RUN, steps - done.steps), done)
@@ -150,8 +151,10 @@ def _end(signum: int, _: object) -> None:
 def _process(number: int, steps: int, seed: int, told: "Queue[Told]") -> None:
     # Ctrl-C reaches every process of a terminal; the first one says when the others end, and their servers with them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end)
-    asyncio.run(_soak(number, steps, seed, told.put))
+    # A flag rather than an exception: Python drops one that is raised while it clears away a weak reference.
+    to_end = Event()
+    signal.signal(signal.SIGTERM, lambda *_: to_end.set())
+    asyncio.run(_soak(number, steps, seed, told.put, to_end))
 
 
 def _sum(parts: list[Done]) -> Done:

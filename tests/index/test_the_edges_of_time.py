@@ -228,6 +228,21 @@ async def test_a_kept_pod_retires_at_its_deadline(index: Turned) -> None:
     assert await index.retire_idle(10) == ["p1"]
 
 
+@pytest.mark.parametrize(("longer_ms", "kind"), [(0, "closed"), (1, "wait")])
+async def test_an_answer_to_late_questions_outlives_a_rebuild_to_its_last_moment(
+    index: Turned, longer_ms: int, kind: str
+) -> None:
+    """A request that ended is known to have ended for as long as was said, also after the index was made anew."""
+    await warm(index, "p1")
+    await claimed(index, "r1")
+    await released(index, "r1")
+    index.turn(LIMITS.tombstone_ms + longer_ms)
+    await index.redis.commands.delete(f"{index.base}generation")
+    assert await index.try_rebuild_lock("worker", 30)
+    assert await index.rebuild("worker", [])
+    assert (await index.claim(request("r1"))).kind == kind
+
+
 async def test_a_gang_may_be_as_large_as_the_ceiling(index: Turned) -> None:
     """One of the ceiling's size is served, a larger one is told so; a ceiling that sinks to its size ends nothing."""
     await index.set_targets(2, 3, 0)

@@ -12,7 +12,7 @@ call('SET', key('rebuild_lock'), ARGV[2], 'PX', limits.rebuild_ms)
 for i = 3, #ARGV do
   local name = ARGV[i]
   local kind = string.match(string.sub(name, #base + 1), '^[^:]*')
-  local kept = kind == 'rebuild_lock' or kind == 'wake' or kind == 'chores' or (kind == 'lease' and call('PTTL', name) > 0)
+  local kept = kind == 'rebuild_lock' or kind == 'wake' or kind == 'chores' or (kind == 'lease' and call('PTTL', name) >= 0)
   if string.sub(name, 1, #base) == base and not kept then
     call('UNLINK', name)
   end
