@@ -1,25 +1,27 @@
 """The open ends of one execution (its streams, its status, its wake-up), waited for at once."""
 
+import math
 import os
-import selectors
+import select
 import socket
-from typing import Any, Dict, Optional
+from typing import Dict, Optional
 
 from emberpool.pool.emberd.feed import Input
 
 
 class Loop:
-    """The open ends of one execution, by name."""
+    """The open ends of one execution, by name. Used by one thread at a time."""
 
     def __init__(self, stdin: int, given: Input, stdout: int, stderr: int, status: socket.socket) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._files: Dict[str, Any] = {"stdout": stdout, "status": status}
+        self._poll = select.poll()  # for so few files cheaper than what holds a file of its own
+        self._files: Dict[str, int] = {}
+        self._names: Dict[int, str] = {}
+        self._add("stdout", stdout, select.POLLIN)
+        self._add("status", status.fileno(), select.POLLIN)
         if stderr >= 0:
-            self._files["stderr"] = stderr
+            self._add("stderr", stderr, select.POLLIN)
         if given.wake >= 0:
-            self._files["wake"] = given.wake
-        for name, file in self._files.items():
-            self._selector.register(file, selectors.EVENT_READ, name)
+            self._add("wake", given.wake, select.POLLIN)
         self._stdin, self._input = stdin, given
         if stdin >= 0:
             os.set_blocking(stdin, False)
@@ -42,20 +44,20 @@ class Loop:
 
     def ready(self, wait_s: Optional[float]) -> "list[str]":
         """Names of the ends that can be served now."""
-        return [key.data for key, _ in self._selector.select(wait_s)]
+        wait_ms = None if wait_s is None else math.ceil(max(0.0, wait_s) * 1000)
+        return [self._names[fd] for fd, _ in self._poll.poll(wait_ms)]
 
     def drop(self, name: str) -> None:
         """Look after it no more."""
-        self._selector.unregister(self._files.pop(name))
-        if not self._files:
-            self._selector.close()
+        fd = self._files.pop(name)
+        del self._names[fd]
+        self._poll.unregister(fd)
 
     def want_input(self) -> None:
         """Something may have to be written to stdin: look when it takes bytes."""
         self._input.woken()
         if self._stdin >= 0 and "stdin" not in self._files:
-            self._files["stdin"] = self._stdin
-            self._selector.register(self._stdin, selectors.EVENT_WRITE, "stdin")
+            self._add("stdin", self._stdin, select.POLLOUT)
 
     def feed(self) -> bool:
         """Write what stdin takes; True when nothing will follow: it is to be closed."""
@@ -73,3 +75,7 @@ class Loop:
             if name in self._files:
                 self.drop(name)
         self._stdin = -1
+
+    def _add(self, name: str, fd: int, events: int) -> None:
+        self._files[name], self._names[fd] = fd, name
+        self._poll.register(fd, events)

@@ -227,9 +227,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(Refused(500, "internal", "see emberd's standard error"), request.nonce)
         else:
             if answer is not None:
-                self._send(200, answer, request.nonce)
-                if answer.then is not None:
-                    answer.then()
+                try:
+                    self._send(200, answer, request.nonce)
+                    if answer.then is not None:
+                        answer.then()
+                finally:
+                    if answer.after is not None:
+                        answer.after()
 
     def _refuse(self, refusal: Refused, nonce: Optional[str]) -> None:
         body = json.dumps({"error": refusal.word, "detail": refusal.detail}).encode("ascii")
