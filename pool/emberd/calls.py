@@ -41,7 +41,7 @@ class Answer(NamedTuple):
     then: Optional[Callable[[], None]] = None
     """To be done when it is sent."""
     after: Optional[Callable[[], None]] = None
-    """To be done after that, also if it could not be sent."""
+    """To be done soon after that, also if it could not be sent."""
 
 
 class Calls:

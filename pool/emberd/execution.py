@@ -154,7 +154,7 @@ class Execution:
             if self._result is not None or self.pid is None or self._sock is None:
                 return False
             try:
-                channel.send(self._sock, message)
+                channel.send_down(self._sock, message)
             except (channel.Closed, OSError):
                 return False
             return True
@@ -368,8 +368,7 @@ class Execution:
     def _take_status(self, loop: Loop) -> None:
         try:
             assert self._sock is not None
-            message = channel.receive(self._sock)[0]
-            self._status, self._left = message["status"], message["left"]
+            self._status, self._left = channel.receive_end(self._sock)
         except channel.Closed:
             loop.drop("status")
             self._left = False

@@ -37,7 +37,7 @@ def stand_by(status: socket.socket, limits: Limits, other_tasks: int) -> NoRetur
     _rehearse(ended)
     status.sendall(b"!")
     try:
-        message, fds = channel.receive(status)
+        message, fds = channel.receive_from_above(status)
     except channel.Closed:
         os._exit(0)  # the room ends
     _run(message, fds, status, ended)
@@ -49,8 +49,8 @@ def _rehearse(ended: int) -> None:
     with one, other:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         command = {"argv": ["/"], "env": {f"NAME_{number}": "value" * 4 for number in range(32)}, "cwd": "/"}
-        channel.send(one, command, [null] * 3)
-        message, fds = channel.receive(other)
+        channel.send_down(one, command, [null] * 3)
+        message, fds = channel.receive_from_above(other)
         try:
             _spawn(message, fds, [])
         except OSError:
@@ -61,7 +61,7 @@ def _rehearse(ended: int) -> None:
         watch.report(0, watch.reap()[1])
         if select.select([ended, other.fileno()], [], [], 0)[0]:
             os.read(ended, 4096)
-        channel.receive(one)
+        channel.receive_end(one)
 
 
 def _run(message: Dict[str, Any], fds: List[int], status: socket.socket, ended: int) -> NoReturn:
@@ -73,7 +73,7 @@ def _run(message: Dict[str, Any], fds: List[int], status: socket.socket, ended: 
     except OSError as error:
         os.write(stderr, _explain(error, message).encode("utf-8", "surrogateescape"))
         code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
-        channel.send(status, {"status": code << 8, "left": False})
+        channel.send_end(status, code << 8, False)
         os._exit(0)
     for fd in (stdin, stdout, stderr, *extra[:IN_COMMAND]):
         os.close(fd)
@@ -143,7 +143,7 @@ class _Watch:
                 os.read(ended, 4096)
             if self._status.fileno() in ready:
                 try:
-                    self._obey(channel.receive(self._status)[0])
+                    self._obey(channel.receive_from_above(self._status)[0])
                 except channel.Closed:
                     listened = [ended]  # emberd is gone; the room's end is near
 
@@ -164,7 +164,7 @@ class _Watch:
     def report(self, status: int, left: bool) -> None:
         """Tell emberd how the foreground ended."""
         try:
-            channel.send(self._status, {"status": status, "left": left})
+            channel.send_end(self._status, status, left)
         except channel.Closed:
             pass
 
