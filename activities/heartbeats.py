@@ -14,16 +14,16 @@ async def heartbeating(interval_s: float, details: Callable[[], BaseModel | None
     loop = asyncio.get_running_loop()
 
     def beat() -> None:
-        nonlocal timer
-        timer = loop.call_later(interval_s, beat)
+        timers[:] = [loop.call_later(interval_s, beat)]
         now = details()
         if now is None:
             activity.heartbeat()
         else:
             activity.heartbeat(now)
 
-    timer = loop.call_later(interval_s, beat)  # not a task, whose start and end a short call would wait for
+    # Not a task, whose start and end a short call would wait for.
+    timers = [loop.call_later(interval_s, beat)]
     try:
         yield
     finally:
-        timer.cancel()
+        timers[0].cancel()

@@ -109,11 +109,10 @@ class Calls:
             request.env.update(self._gpus.visible(request.env))  # last: nothing that a job binds or asks widens it
             try:
                 execution = self.executions.start_or_join(
-                    request, lambda wanted: Execution(wanted, room, self._spills, attended=True)
+                    request, lambda wanted: Execution(wanted, room, self._spills, self._watchdog.wake)
                 )
             except RoomError as error:
                 raise self._lost(error) from error
-        self._watchdog.wake()
         return self._outcome(claim, execution, wait_s)
 
     def start_shell(self, claim: Claim, body: Dict[str, Any]) -> Answer:

@@ -4,9 +4,12 @@ import math
 import os
 import select
 import socket
-from typing import Dict, Optional
+from typing import Dict
 
 from emberpool.pool.emberd.feed import Input
+
+MOST_S = 3600.0
+"""Longest wait at a time: the kernel counts in milliseconds."""
 
 
 class Loop:
@@ -42,9 +45,9 @@ class Loop:
         """Ends to look after."""
         return len(self._files)
 
-    def ready(self, wait_s: Optional[float]) -> "list[str]":
-        """Names of the ends that can be served now."""
-        wait_ms = None if wait_s is None else math.ceil(max(0.0, wait_s) * 1000)
+    def ready(self, wait_s: float) -> "list[str]":
+        """Names of the ends that can be served, as soon as any can, or after `wait_s` at the latest."""
+        wait_ms = math.ceil(max(0.0, min(wait_s, MOST_S)) * 1000)
         return [self._names[fd] for fd, _ in self._poll.poll(wait_ms)]
 
     def drop(self, name: str) -> None:

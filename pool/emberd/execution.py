@@ -3,14 +3,14 @@
 Of a short one that is whoever waits for it: no other thread has to be started, woken and waited for.
 """
 
-import fcntl
+import math
 import os
 import socket
 import threading
 import time
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
-from emberpool.pool.emberd import channel, follow, terminal, tree
+from emberpool.pool.emberd import channel, follow, streams, terminal, tree
 from emberpool.pool.emberd.capture import Capture
 from emberpool.pool.emberd.ends import Loop
 from emberpool.pool.emberd.exec_request import Request
@@ -35,20 +35,25 @@ class Execution:
     """Started by its constructor. `wait` and `kill` may be called from any thread."""
 
     def __init__(
-        self, request: Request, room: Room, spills: Optional[SpillFolder] = None, attended: bool = False
+        self,
+        request: Request,
+        room: Room,
+        spills: Optional[SpillFolder] = None,
+        watch: Optional[Callable[[], None]] = None,
     ) -> None:
-        """`attended`: the caller goes on to `wait`, and then to `settle`, whatever comes.
+        """With `watch` the caller goes on to `wait`, then to `settle`, whatever comes. It is called once the command
+        has run for some milliseconds, or has left processes behind.
 
         Raises:
             RoomError: the room is gone.
         """
         self._begin(request, spills)
-        self._room, self._restocked = room, False
+        self._room, self._restocked, self._watch = room, False, watch
         self._open()
         # A lease may have very many executions; the input lies in line now, and the shim has the rest.
         self.request = request._replace(stdin=b"", env={}, argv=[])
-        self._unattended = attended
-        if not attended:
+        self._unattended = watch is not None
+        if watch is None:
             self._look_after_behind()
 
     def _begin(self, request: Request, spills: Optional[SpillFolder] = None) -> None:
@@ -96,9 +101,14 @@ class Execution:
             self._restock()
         finally:
             if self._left or self._loop.output_open:
+                self._have_watched()
                 self._look_after_behind()
             else:
                 self._let_go()
+
+    def _have_watched(self) -> None:
+        if self._watch is not None:
+            self._watch()
 
     def kill(self, reason: str) -> None:
         """End the whole tree, also of an ended foreground. `reason` becomes the outcome if no end came first."""
@@ -222,13 +232,13 @@ class Execution:
             spill.close()
 
     def _open(self) -> None:
-        child_in, child_out, child_err = self._terminal() if self.request.tty is not None else self._pipes()
+        of_command, self._stdin, self._stdout, self._stderr = streams.opened(self.request)
         message: Dict[str, Any] = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
         message["tty"] = self.request.tty is not None
         message["stdin_path"] = self.request.stdin_path
         try:
             shim = self._room.take_shim()
-            shim.run(message, [child_in, child_out, child_err, *self.request.extra])
+            shim.run(message, [*of_command, *self.request.extra])
             self._sock, self.pid, self.began = shim.sock, shim.pid, shim.pid is not None
             self._sock.settimeout(None)
             self._loop = Loop(self._stdin, self._input, self._stdout, self._stderr, self._sock)
@@ -237,22 +247,8 @@ class Execution:
             self._close_all()
             raise
         finally:
-            for fd in {child_in, child_out, child_err}:
+            for fd in set(of_command):
                 os.close(fd)
-
-    def _pipes(self) -> "tuple[int, int, int]":
-        wanted = self.request.stdin or self.request.stdin_open
-        child_in, self._stdin = os.pipe2(os.O_CLOEXEC) if wanted else (os.open(os.devnull, os.O_RDONLY), -1)
-        self._stdout, child_out = os.pipe2(os.O_CLOEXEC)
-        self._stderr, child_err = os.pipe2(os.O_CLOEXEC)
-        for fd in (self._stdout, self._stderr):
-            os.set_blocking(fd, False)  # two threads may read what is there
-        return child_in, child_out, child_err
-
-    def _terminal(self) -> "tuple[int, int, int]":
-        self._stdout, child = terminal.open_pair(*(self.request.tty or (24, 80)))
-        self._stdin = fcntl.fcntl(self._stdout, fcntl.F_DUPFD_CLOEXEC, 3)
-        return child, child, child
 
     def _attend(self, until: float) -> None:
         """Look after it until its end was told, or `until` or its time limit has come: then another thread does."""
@@ -277,7 +273,7 @@ class Execution:
             self._input.close()
             self._loop.end_input()
             while self._loop.open_count:  # survivors may write on: never let them block on a full pipe
-                self._step(None)
+                self._step(math.inf)
         finally:
             self._let_go()
 
@@ -291,17 +287,15 @@ class Execution:
         """Until it has ended. False if it has not, and `until` is given and has come, or it must be killed."""
         while self._status is None and self._loop.tree_lives:
             now = time.monotonic()
-            left = self._deadline - now
-            if until is not None and (until <= now or left <= 0 and not self.request.unlimited):
+            left = math.inf if self.request.unlimited else self._deadline - now
+            if until is not None and min(until - now, left) <= 0:
                 return False
-            wait_s = None if self.request.unlimited else left
-            if until is not None:
-                wait_s = min(until - now, left) if wait_s is not None else until - now
-            if not self._restocked and left > RESTOCK_S:
-                if not self._step(RESTOCK_S):
-                    self._restock()
-            elif left > 0 or self.request.unlimited:
-                self._step(wait_s)
+            if not self._restocked and now - self.started >= RESTOCK_S:
+                self._restock()
+                self._have_watched()
+            if left > 0:
+                soon = math.inf if self._restocked else RESTOCK_S
+                self._step(min(left, soon, math.inf if until is None else until - now))
             elif self._killed:
                 break  # it does not die: a result without a wait status is better than none
             else:
@@ -328,7 +322,7 @@ class Execution:
             if left <= 0 or (not self._step(left) and not loop.tree_lives):
                 return
 
-    def _step(self, wait_s: Optional[float]) -> bool:
+    def _step(self, wait_s: float) -> bool:
         """Handle what is ready within `wait_s`; False if nothing was."""
         loop = self._loop
         events = loop.ready(wait_s)
