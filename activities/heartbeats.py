@@ -11,19 +11,19 @@ from temporalio import activity
 @asynccontextmanager
 async def heartbeating(interval_s: float, details: Callable[[], BaseModel | None]) -> AsyncGenerator[None]:
     """Send `details()` every `interval_s` seconds while the block runs; a body shorter than that sends nothing."""
+    loop = asyncio.get_running_loop()
 
-    async def beat() -> None:
-        while True:
-            await asyncio.sleep(interval_s)
-            now = details()
-            if now is None:
-                activity.heartbeat()
-            else:
-                activity.heartbeat(now)
+    def beat() -> None:
+        timers[:] = [loop.call_later(interval_s, beat)]
+        now = details()
+        if now is None:
+            activity.heartbeat()
+        else:
+            activity.heartbeat(now)
 
-    task = asyncio.create_task(beat(), name="emberpool-heartbeat")
+    # Not a task, whose start and end a short call would wait for.
+    timers = [loop.call_later(interval_s, beat)]
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        timers[0].cancel()

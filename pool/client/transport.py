@@ -1,43 +1,60 @@
 """Kept-alive HTTP connections to many emberds, over TCP or unix sockets."""
 
 import asyncio
-import io
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterable, Generator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 
 import aiohttp
 from yarl import URL
 
+from emberpool.pool.client.exchange import (
+    CONNECT_S,
+    KEEP_ALIVE_S,
+    Exchange,
+    NotConnected,
+    RawAnswer,
+    address_of,
+    head_of,
+)
 from emberpool.pool.client.trust import Trust, untrusted, why_untrusted
 from emberpool.pool.model.errors import InvalidInput, PodUnreachable
 
-CONNECT_S = 5.0
-KEEP_ALIVE_S = 60.0
-"""Shorter than emberd's own, so that no request is sent into a connection that it is just closing."""
+__all__ = ["LARGE", "RawAnswer", "Transport", "unreachable"]
+
 LARGE = 256 * 1024
-"""Bytes from which on a body is worth a thread or pieces."""
+"""Bytes from which on a body is worth a thread."""
 SESSIONS_KEPT = 1024
 """Endpoints with open connections; the longest unused is closed first, and none that is in use, be they more."""
 
 
-@dataclass(frozen=True)
-class RawAnswer:
-    """What came back, not yet checked."""
+class _Endpoint:
+    """The connections to one endpoint, and how many requests are under way on them."""
 
-    status: int
-    body: bytes
-    headers: dict[str, str]
-    """Names in lower case."""
+    def __init__(self, exchange: Exchange, connector: Callable[[], aiohttp.BaseConnector]) -> None:
+        self.requests = 0
+        self.exchange = exchange
+        """Of requests and answers of known length."""
+        self._connector = connector
+        self._session: aiohttp.ClientSession | None = None
 
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """Of bodies that are streamed."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=self._connector(), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+            )
+        return self._session
 
-@dataclass
-class _InUse:
-    """An endpoint's connections, and how many requests are under way on them."""
-
-    session: aiohttp.ClientSession
-    requests: int = 0
+    async def close(self) -> None:
+        """Cut what is under way and open nothing any more."""
+        self.exchange.close()
+        if self._session is not None:
+            if self._session.connector is not None:
+                # TLS says goodbye at leisure, and a loop that ends before that leaves sockets open.
+                await self._session.connector.close(abort_ssl=True)
+            await self._session.close()
 
 
 class Transport:
@@ -46,16 +63,16 @@ class Transport:
     def __init__(self, trust: Trust | None = None) -> None:
         """`trust`: None if no pod is to be spoken to by TLS."""
         self._trust = trust
-        self._in_use: dict[str, _InUse] = {}
-        self._unused: OrderedDict[str, aiohttp.ClientSession] = OrderedDict()
+        self._in_use: dict[str, _Endpoint] = {}
+        self._unused: OrderedDict[str, _Endpoint] = OrderedDict()
         """The longest unused first."""
         self._closing: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
         """Close every connection."""
-        sessions = [*self._unused.values(), *(used.session for used in self._in_use.values())]
+        endpoints = [*self._unused.values(), *self._in_use.values()]
         self._in_use, self._unused = {}, OrderedDict()
-        await asyncio.gather(*self._closing, *map(_close, sessions))
+        await asyncio.gather(*self._closing, *(endpoint.close() for endpoint in endpoints))
 
     async def send(
         self, pod: str, endpoint: str, method: str, target: str, headers: dict[str, str], body: bytes, timeout_s: float
@@ -65,18 +82,14 @@ class Transport:
         Raises:
             PodUnreachable: `sent` is False only if no connection was made.
         """
-        origin, name = self._origin(pod, endpoint)
-        url = URL(origin + target, encoded=True)
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
-        with self._session(endpoint) as session:
+        self._origin(pod, endpoint)
+        head = head_of(method, target, headers, len(body))
+        with self._used(endpoint) as used:
             try:
-                async with session.request(
-                    method, url, headers=headers, data=_body(body), timeout=timeout, server_hostname=name
-                ) as response:
-                    answer = await response.read()
-                    named = {name.lower(): value for name, value in response.headers.items()}
-                    return RawAnswer(response.status, answer, named)
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                return await used.exchange.ask(head, body, timeout_s, again=method != "POST")
+            except NotConnected as error:
+                raise unreachable(pod, error) from error.__cause__
+            except OSError as error:
                 raise unreachable(pod, error) from error
 
     @asynccontextmanager
@@ -101,9 +114,9 @@ class Transport:
         origin, name = self._origin(pod, endpoint)
         url = URL(origin + target, encoded=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=stall_s)
-        with self._session(endpoint) as session:
+        with self._used(endpoint) as used:
             try:
-                response = await session.request(
+                response = await used.session.request(
                     method, url, headers=headers, data=body, timeout=timeout, server_hostname=name
                 )
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -112,32 +125,32 @@ class Transport:
                 yield response
 
     @contextmanager
-    def _session(self, endpoint: str) -> Generator[aiohttp.ClientSession]:
+    def _used(self, endpoint: str) -> Generator[_Endpoint]:
         """The endpoint's connections, which stay open for as long as the block lasts."""
         used = self._in_use.get(endpoint)
         if used is None:
-            kept = self._unused.pop(endpoint) if endpoint in self._unused else self._opened(endpoint)
-            used = self._in_use[endpoint] = _InUse(kept)
+            used = self._unused.pop(endpoint) if endpoint in self._unused else self._opened(endpoint)
+            self._in_use[endpoint] = used
         used.requests += 1
         self._close_unused()
         try:
-            yield used.session
+            yield used
         finally:
             used.requests -= 1
             # All may have been closed meanwhile, and the endpoint may have been opened anew since.
             if not used.requests and self._in_use.get(endpoint) is used:
-                self._unused[endpoint] = self._in_use.pop(endpoint).session
+                self._unused[endpoint] = self._in_use.pop(endpoint)
                 self._close_unused()
 
-    def _opened(self, endpoint: str) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=self._connector(endpoint), cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
-        )
+    def _opened(self, endpoint: str) -> _Endpoint:
+        trust = self._trust if endpoint.startswith("https://") else None
+        tls, name = (trust.context, trust.server_name) if trust is not None else (None, None)
+        return _Endpoint(Exchange(address_of(endpoint, tls, name)), lambda: self._connector(endpoint))
 
     def _close_unused(self) -> None:
         """Down to the bound, unless all that are left are in use."""
         while self._unused and len(self._unused) + len(self._in_use) > SESSIONS_KEPT:
-            task = asyncio.ensure_future(_close(self._unused.popitem(last=False)[1]))
+            task = asyncio.ensure_future(self._unused.popitem(last=False)[1].close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
@@ -171,18 +184,6 @@ def unreachable(pod: str, error: Exception) -> PodUnreachable:
     """What a failure of the connection means."""
     if why := why_untrusted(error):
         return untrusted(pod, why)
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+    if isinstance(error, NotConnected | aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return PodUnreachable(pod, f"no connection: {error}", sent=False)
     return PodUnreachable(pod, f"no answer: {type(error).__name__} {error}".rstrip(), sent=True)
-
-
-async def _close(session: aiohttp.ClientSession) -> None:
-    if session.connector is not None:
-        # TLS says goodbye at leisure, and a loop that ends before that leaves sockets open.
-        await session.connector.close(abort_ssl=True)
-    await session.close()
-
-
-def _body(body: bytes) -> bytes | io.BytesIO:
-    """A large body is written in pieces, so that the event loop is not held up."""
-    return body if len(body) < LARGE else io.BytesIO(body)

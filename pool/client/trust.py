@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import aiohttp
 
+from emberpool.pool.client.exchange import NotConnected
 from emberpool.pool.model.errors import InvalidInput, PodUnreachable
 
 _REMEDIES = {
@@ -63,15 +64,25 @@ def lacks_trust(error: Exception) -> bool:
 
 def why_untrusted(error: Exception) -> str:
     """What is wrong with the other side's TLS and what to do about it; "" if that is not why the connection failed."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        cause = error.certificate_error
-        code = cause.verify_code if isinstance(cause, ssl.SSLCertVerificationError) else 0
-        said = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else str(cause)
-        return f"its certificate is refused: {said}: {_REMEDIES.get(code, _OTHER_AUTHORITY)}"
-    if isinstance(error, aiohttp.ClientConnectorSSLError):
-        cause = cast(Exception, error.os_error)  # pyright: ignore[reportUnknownMemberType]
+    cause = _cause(error)
+    if isinstance(cause, ssl.CertificateError):
+        return (
+            f"its certificate is refused: {cause.verify_message}: {_REMEDIES.get(cause.verify_code, _OTHER_AUTHORITY)}"
+        )
+    if isinstance(cause, ssl.SSLError):
         return (
             f"no TLS with it: {cause}: it was started without kubernetes.tls_secret, or something between "
             "worker and pod answers in its place"
         )
     return ""
+
+
+def _cause(error: Exception) -> BaseException | None:
+    """What `ssl` said of a connection that could not be made."""
+    if isinstance(error, NotConnected):
+        return error.__cause__
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return error.certificate_error
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return cast(Exception, error.os_error)  # pyright: ignore[reportUnknownMemberType]
+    return None

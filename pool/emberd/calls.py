@@ -10,7 +10,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from emberpool.pool.emberd import exec_request, filecalls, netns, steering
 from emberpool.pool.emberd.config import Config, RoomSpec
-from emberpool.pool.emberd.execution import Execution, Request
+from emberpool.pool.emberd.exec_request import Request
+from emberpool.pool.emberd.execution import Execution
 from emberpool.pool.emberd.executions import Executions
 from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.emberd.keeper import Keeper
@@ -39,6 +40,8 @@ class Answer(NamedTuple):
     kind: str = "application/json"
     then: Optional[Callable[[], None]] = None
     """To be done when it is sent."""
+    after: Optional[Callable[[], None]] = None
+    """To be done soon after that, also if it could not be sent."""
 
 
 class Calls:
@@ -105,10 +108,11 @@ class Calls:
             request = exec_request.parse(body, {**room.env, **env}, room.work, self._config.room.limits.time_limit_s)
             request.env.update(self._gpus.visible(request.env))  # last: nothing that a job binds or asks widens it
             try:
-                execution = self.executions.start_or_join(request, lambda wanted: Execution(wanted, room, self._spills))
+                execution = self.executions.start_or_join(
+                    request, lambda wanted: Execution(wanted, room, self._spills, self._watchdog.wake)
+                )
             except RoomError as error:
                 raise self._lost(error) from error
-        self._watchdog.wake()
         return self._outcome(claim, execution, wait_s)
 
     def start_shell(self, claim: Claim, body: Dict[str, Any]) -> Answer:
@@ -278,6 +282,13 @@ class Calls:
 
     def _outcome(self, claim: Claim, execution: Execution, wait_s: float) -> Answer:
         result = execution.wait(wait_s)
+        try:
+            return self._told(claim, execution, result)._replace(after=execution.settle)
+        except Refused:
+            execution.settle()
+            raise
+
+    def _told(self, claim: Claim, execution: Execution, result: Optional[Dict[str, Any]]) -> Answer:
         self._demand_lease(claim)
         about: Dict[str, Any] = {
             "id": execution.request.id,

@@ -5,12 +5,14 @@ A stream socket rather than packets, since an environment may be larger than a p
 
 import array
 import json
+import marshal
 import select
 import socket
 import struct
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 _HEAD = struct.Struct("!I")
+_END = struct.Struct("!i?")
 _MOST_FDS = 16
 
 Message = Dict[str, Any]
@@ -36,7 +38,20 @@ def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None
     Raises:
         Closed: nobody will read it.
     """
-    body = json.dumps(message).encode("ascii")
+    _send(sock, json.dumps(message).encode("ascii"), fds)
+
+
+def send_down(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
+    """The same to a process of emberd's own, which was forked from it, in less time. Never the other way: what such a
+    message is made of must be trusted by who reads it.
+
+    Raises:
+        Closed: nobody will read it.
+    """
+    _send(sock, marshal.dumps(message), fds)
+
+
+def _send(sock: socket.socket, body: bytes, fds: Sequence[int]) -> None:
     data = _HEAD.pack(len(body)) + body
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     try:
@@ -53,11 +68,44 @@ def receive(sock: socket.socket) -> Tuple[Message, List[int]]:
     Raises:
         Closed: the other side is gone.
     """
-    fds: List[int] = []
-    head = _exactly(sock, _HEAD.size, fds)
-    body = _exactly(sock, _HEAD.unpack(head)[0], fds)
+    body, fds = _receive(sock)
     message: Message = json.loads(body)
     return message, fds
+
+
+def receive_from_above(sock: socket.socket) -> Tuple[Message, List[int]]:
+    """The same of what `send_down` has sent."""
+    body, fds = _receive(sock)
+    message: Message = marshal.loads(body)
+    return message, fds
+
+
+def send_end(sock: socket.socket, status: int, left: bool) -> None:
+    """Tell emberd how a command ended: its wait status, and whether any process of its tree is left.
+
+    Raises:
+        Closed: nobody will read it.
+    """
+    try:
+        sock.sendall(_END.pack(status, left))
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise Closed from error
+
+
+def receive_end(sock: socket.socket) -> Tuple[int, bool]:
+    """Wait for what `send_end` tells.
+
+    Raises:
+        Closed: the other side is gone.
+    """
+    status, left = _END.unpack(_exactly(sock, _END.size, []))
+    return int(status), bool(left)
+
+
+def _receive(sock: socket.socket) -> Tuple[bytes, List[int]]:
+    fds: List[int] = []
+    head = _exactly(sock, _HEAD.size, fds)
+    return _exactly(sock, _HEAD.unpack(head)[0], fds), fds
 
 
 def ask(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> Message:

@@ -1,25 +1,30 @@
 """The open ends of one execution (its streams, its status, its wake-up), waited for at once."""
 
+import math
 import os
-import selectors
+import select
 import socket
-from typing import Any, Dict, Optional
+from typing import Dict
 
 from emberpool.pool.emberd.feed import Input
 
+MOST_S = 3600.0
+"""Longest wait at a time: the kernel counts in milliseconds."""
+
 
 class Loop:
-    """The open ends of one execution, by name."""
+    """The open ends of one execution, by name. Used by one thread at a time."""
 
     def __init__(self, stdin: int, given: Input, stdout: int, stderr: int, status: socket.socket) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._files: Dict[str, Any] = {"stdout": stdout, "status": status}
+        self._poll = select.poll()  # for so few files cheaper than what holds a file of its own
+        self._files: Dict[str, int] = {}
+        self._names: Dict[int, str] = {}
+        self._add("stdout", stdout, select.POLLIN)
+        self._add("status", status.fileno(), select.POLLIN)
         if stderr >= 0:
-            self._files["stderr"] = stderr
+            self._add("stderr", stderr, select.POLLIN)
         if given.wake >= 0:
-            self._files["wake"] = given.wake
-        for name, file in self._files.items():
-            self._selector.register(file, selectors.EVENT_READ, name)
+            self._add("wake", given.wake, select.POLLIN)
         self._stdin, self._input = stdin, given
         if stdin >= 0:
             os.set_blocking(stdin, False)
@@ -40,22 +45,22 @@ class Loop:
         """Ends to look after."""
         return len(self._files)
 
-    def ready(self, wait_s: Optional[float]) -> "list[str]":
-        """Names of the ends that can be served now."""
-        return [key.data for key, _ in self._selector.select(wait_s)]
+    def ready(self, wait_s: float) -> "list[str]":
+        """Names of the ends that can be served, as soon as any can, or after `wait_s` at the latest."""
+        wait_ms = math.ceil(max(0.0, min(wait_s, MOST_S)) * 1000)
+        return [self._names[fd] for fd, _ in self._poll.poll(wait_ms)]
 
     def drop(self, name: str) -> None:
         """Look after it no more."""
-        self._selector.unregister(self._files.pop(name))
-        if not self._files:
-            self._selector.close()
+        fd = self._files.pop(name)
+        del self._names[fd]
+        self._poll.unregister(fd)
 
     def want_input(self) -> None:
         """Something may have to be written to stdin: look when it takes bytes."""
         self._input.woken()
         if self._stdin >= 0 and "stdin" not in self._files:
-            self._files["stdin"] = self._stdin
-            self._selector.register(self._stdin, selectors.EVENT_WRITE, "stdin")
+            self._add("stdin", self._stdin, select.POLLOUT)
 
     def feed(self) -> bool:
         """Write what stdin takes; True when nothing will follow: it is to be closed."""
@@ -73,3 +78,7 @@ class Loop:
             if name in self._files:
                 self.drop(name)
         self._stdin = -1
+
+    def _add(self, name: str, fd: int, events: int) -> None:
+        self._files[name], self._names[fd] = fd, name
+        self._poll.register(fd, events)

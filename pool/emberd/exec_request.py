@@ -4,13 +4,35 @@ import base64
 import binascii
 import math
 import os
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from emberpool.pool.emberd.execution import Request
 from emberpool.pool.emberd.refusal import bad_request
 from emberpool.pool.emberd.shape import as_list, as_object
 
 MAX_OUTPUT = 16 * 1024 * 1024
+
+
+class Request(NamedTuple):
+    """What to run, checked, with the whole environment."""
+
+    id: str
+    argv: "list[str]"
+    env: Dict[str, str]
+    cwd: str
+    stdin: bytes
+    time_limit_s: float
+    output_limit: int
+    title: str
+    stdin_open: bool = False
+    """Whether stdin stays open for `write` after the first bytes."""
+    tty: "Optional[tuple[int, int]]" = None
+    """Rows and columns: the command has a terminal, and its output is one stream."""
+    unlimited: bool = False
+    """It runs until it ends or the lease does."""
+    extra: "tuple[int, ...]" = ()
+    """Further open files: the command finds four as 6 to 9, the shim keeps a fifth."""
+    stdin_path: str = ""
+    """A file that is stdin instead, opened in the room; empty for none."""
 
 
 def parse(body: Dict[str, Any], env: Dict[str, str], work: str, ceiling_s: float) -> Request:

@@ -1,17 +1,21 @@
-"""One command, from its start to the end of its whole tree, looked after by one thread."""
+"""One command, from its start to the end of its whole tree, looked after by one thread at a time.
 
-import fcntl
+Of a short one that is whoever waits for it: no other thread has to be started, woken and waited for.
+"""
+
+import math
 import os
-import signal
 import socket
 import threading
 import time
-from typing import Any, Dict, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
-from emberpool.pool.emberd import channel, follow, terminal, tree
+from emberpool.pool.emberd import channel, follow, streams, terminal, tree
 from emberpool.pool.emberd.capture import Capture
 from emberpool.pool.emberd.ends import Loop
+from emberpool.pool.emberd.exec_request import Request
 from emberpool.pool.emberd.feed import Input
+from emberpool.pool.emberd.outcome import result_of
 from emberpool.pool.emberd.refusal import Refused
 from emberpool.pool.emberd.room import Room, RoomError
 from emberpool.pool.emberd.spill import Spill, SpillFolder
@@ -27,40 +31,30 @@ _PIPE_HOLDS = 1024 * 1024
 """The most that a pipe of an ordinary user can be made to hold."""
 
 
-class Request(NamedTuple):
-    """What to run, checked, with the whole environment."""
-
-    id: str
-    argv: "list[str]"
-    env: Dict[str, str]
-    cwd: str
-    stdin: bytes
-    time_limit_s: float
-    output_limit: int
-    title: str
-    stdin_open: bool = False
-    """Whether stdin stays open for `write` after the first bytes."""
-    tty: "Optional[tuple[int, int]]" = None
-    """Rows and columns: the command has a terminal, and its output is one stream."""
-    unlimited: bool = False
-    """It runs until it ends or the lease does."""
-    extra: "tuple[int, ...]" = ()
-    """Further open files: the command finds four as 6 to 9, the shim keeps a fifth."""
-    stdin_path: str = ""
-    """A file that is stdin instead, opened in the room; empty for none."""
-
-
 class Execution:
     """Started by its constructor. `wait` and `kill` may be called from any thread."""
 
-    def __init__(self, request: Request, room: Room, spills: Optional[SpillFolder] = None) -> None:
-        """Raises RoomError if the room is gone."""
+    def __init__(
+        self,
+        request: Request,
+        room: Room,
+        spills: Optional[SpillFolder] = None,
+        watch: Optional[Callable[[], None]] = None,
+    ) -> None:
+        """With `watch` the caller goes on to `wait`, then to `settle`, whatever comes. It is called once the command
+        has run for some milliseconds, or has left processes behind.
+
+        Raises:
+            RoomError: the room is gone.
+        """
         self._begin(request, spills)
-        self._room, self._restocked = room, False
+        self._room, self._restocked, self._watch = room, False, watch
         self._open()
         # A lease may have very many executions; the input lies in line now, and the shim has the rest.
         self.request = request._replace(stdin=b"", env={}, argv=[])
-        threading.Thread(target=self._look_after, name="execution", daemon=True).start()
+        self._unattended = watch is not None
+        if watch is None:
+            self._look_after_behind()
 
     def _begin(self, request: Request, spills: Optional[SpillFolder] = None) -> None:
         self.request = request
@@ -76,7 +70,11 @@ class Execution:
         self.spills: Dict[str, Spill] = {}
         """Of an ended execution."""
         self._spills_dropped = False
-        self._began = False
+        self.began = False
+        """Whether there was a process for it."""
+        self._unattended = self._unsettled = False
+        self._killed = False
+        """For its time limit."""
         self._forgotten = False
         self._input = Input(request.stdin, request.stdin_open, request.tty is not None)
         self._stdin = self._stdout = self._stderr = -1
@@ -84,9 +82,33 @@ class Execution:
 
     def wait(self, wait_s: float) -> Optional[Dict[str, Any]]:
         """The result as soon as there is one; None if there is none after `wait_s` seconds."""
+        until = time.monotonic() + wait_s
         with self._changed:
-            self._changed.wait_for(lambda: self._result is not None, wait_s)
+            mine, self._unattended = self._unattended, False
+        if mine:
+            self._attend(until)
+        with self._changed:
+            self._changed.wait_for(lambda: self._result is not None, max(0.0, until - time.monotonic()))
             return self._result
+
+    def settle(self) -> None:
+        """Once the end was told: what nobody needs to wait for. Idempotent; may be called at any time."""
+        with self._changed:
+            mine, self._unsettled = self._unsettled, False
+        if not mine:
+            return
+        try:
+            self._restock()
+        finally:
+            if self._left or self._loop.output_open:
+                self._have_watched()
+                self._look_after_behind()
+            else:
+                self._let_go()
+
+    def _have_watched(self) -> None:
+        if self._watch is not None:
+            self._watch()
 
     def kill(self, reason: str) -> None:
         """End the whole tree, also of an ended foreground. `reason` becomes the outcome if no end came first."""
@@ -142,7 +164,7 @@ class Execution:
             if self._result is not None or self.pid is None or self._sock is None:
                 return False
             try:
-                channel.send(self._sock, message)
+                channel.send_down(self._sock, message)
             except (channel.Closed, OSError):
                 return False
             return True
@@ -210,68 +232,77 @@ class Execution:
             spill.close()
 
     def _open(self) -> None:
-        child_in, child_out, child_err = self._terminal() if self.request.tty is not None else self._pipes()
+        of_command, self._stdin, self._stdout, self._stderr = streams.opened(self.request)
         message: Dict[str, Any] = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
         message["tty"] = self.request.tty is not None
         message["stdin_path"] = self.request.stdin_path
         try:
             shim = self._room.take_shim()
-            shim.run(message, [child_in, child_out, child_err, *self.request.extra])
-            self._sock, self.pid, self._began = shim.sock, shim.pid, shim.pid is not None
+            shim.run(message, [*of_command, *self.request.extra])
+            self._sock, self.pid, self.began = shim.sock, shim.pid, shim.pid is not None
             self._sock.settimeout(None)
+            self._loop = Loop(self._stdin, self._input, self._stdout, self._stderr, self._sock)
+            self._deadline = self.started + self.request.time_limit_s
         except Exception:
             self._close_all()
             raise
         finally:
-            for fd in {child_in, child_out, child_err}:
+            for fd in set(of_command):
                 os.close(fd)
 
-    def _pipes(self) -> "tuple[int, int, int]":
-        wanted = self.request.stdin or self.request.stdin_open
-        child_in, self._stdin = os.pipe2(os.O_CLOEXEC) if wanted else (os.open(os.devnull, os.O_RDONLY), -1)
-        self._stdout, child_out = os.pipe2(os.O_CLOEXEC)
-        self._stderr, child_err = os.pipe2(os.O_CLOEXEC)
-        for fd in (self._stdout, self._stderr):
-            os.set_blocking(fd, False)  # two threads may read what is there
-        return child_in, child_out, child_err
+    def _attend(self, until: float) -> None:
+        """Look after it until its end was told, or `until` or its time limit has come: then another thread does."""
+        over = False
+        try:
+            over = self._until_end(until)
+            if over:
+                self._unsettled = True
+                self._publish()
+        finally:
+            if not over:
+                self._look_after_behind()
 
-    def _terminal(self) -> "tuple[int, int, int]":
-        self._stdout, child = terminal.open_pair(*(self.request.tty or (24, 80)))
-        self._stdin = fcntl.fcntl(self._stdout, fcntl.F_DUPFD_CLOEXEC, 3)
-        return child, child, child
+    def _look_after_behind(self) -> None:
+        threading.Thread(target=self._look_after, name="execution", daemon=True).start()
 
     def _look_after(self) -> None:
         try:
-            assert self._sock is not None
-            loop = Loop(self._stdin, self._input, self._stdout, self._stderr, self._sock)
-            self._until_end(loop)
+            self._until_end(None)
             self._publish()
             self._restock()
             self._input.close()
-            loop.end_input()
-            while loop.open_count:  # survivors may write on: never let them block on a full pipe
-                self._step(loop, None)
+            self._loop.end_input()
+            while self._loop.open_count:  # survivors may write on: never let them block on a full pipe
+                self._step(math.inf)
         finally:
-            with self._changed:
-                self.pid = None
-            self._close_all()
-            self._publish()
+            self._let_go()
 
-    def _until_end(self, loop: Loop) -> None:
-        deadline, killed = self.started + self.request.time_limit_s, False
-        while self._status is None and loop.tree_lives:
-            left = deadline - time.monotonic()
-            if not self._restocked and left > RESTOCK_S:
-                if not self._step(loop, RESTOCK_S):
-                    self._restock()
-            elif left > 0 or self.request.unlimited:
-                self._step(loop, None if self.request.unlimited else left)
-            elif killed:
+    def _let_go(self) -> None:
+        with self._changed:
+            self.pid = None
+        self._close_all()
+        self._publish()
+
+    def _until_end(self, until: Optional[float]) -> bool:
+        """Until it has ended. False if it has not, and `until` is given and has come, or it must be killed."""
+        while self._status is None and self._loop.tree_lives:
+            now = time.monotonic()
+            left = math.inf if self.request.unlimited else self._deadline - now
+            if until is not None and min(until - now, left) <= 0:
+                return False
+            if not self._restocked and now - self.started >= RESTOCK_S:
+                self._restock()
+                self._have_watched()
+            if left > 0:
+                soon = math.inf if self._restocked else RESTOCK_S
+                self._step(min(left, soon, math.inf if until is None else until - now))
+            elif self._killed:
                 break  # it does not die: a result without a wait status is better than none
             else:
                 self.kill("timed_out")
-                deadline, killed = time.monotonic() + AFTER_KILL_S, True
-        self._drain(loop)
+                self._deadline, self._killed = time.monotonic() + AFTER_KILL_S, True
+        self._drain()
+        return True
 
     def _restock(self) -> None:
         """Have the next command's shim made, but not while this one's start needs the processor."""
@@ -282,16 +313,18 @@ class Execution:
             except RoomError:
                 return  # the room is gone, and with it the lease
 
-    def _drain(self, loop: Loop) -> None:
+    def _drain(self) -> None:
         """Read what is left. A killed tree is awaited to its last process; survivors of an end by itself are not."""
         deadline = time.monotonic() + (DRAIN_S if self._reason is None else AFTER_KILL_S)
+        loop = self._loop
         while loop.output_open or (loop.tree_lives and self._reason is not None):
             left = deadline - time.monotonic()
-            if left <= 0 or (not self._step(loop, left) and not loop.tree_lives):
+            if left <= 0 or (not self._step(left) and not loop.tree_lives):
                 return
 
-    def _step(self, loop: Loop, wait_s: Optional[float]) -> bool:
+    def _step(self, wait_s: float) -> bool:
         """Handle what is ready within `wait_s`; False if nothing was."""
+        loop = self._loop
         events = loop.ready(wait_s)
         for name in events:
             if name == "status":
@@ -329,8 +362,7 @@ class Execution:
     def _take_status(self, loop: Loop) -> None:
         try:
             assert self._sock is not None
-            message = channel.receive(self._sock)[0]
-            self._status, self._left = message["status"], message["left"]
+            self._status, self._left = channel.receive_end(self._sock)
         except channel.Closed:
             loop.drop("status")
             self._left = False
@@ -340,7 +372,7 @@ class Execution:
         with self._changed:
             if self._result is None:
                 self._keep_spills()
-                self._result = self._make_result()
+                self._result = result_of(self, self._status, self._reason, self._left)
                 self.stdout, self.stderr = Capture(0), Capture(0)
                 self._changed.notify_all()
 
@@ -350,38 +382,6 @@ class Execution:
                 capture.spill.close()  # the lease ended first
             elif capture.spill is not None:
                 self.spills[name] = capture.spill
-
-    def _make_result(self) -> Dict[str, Any]:
-        outcome, code, number = self._end()
-        return {
-            "outcome": outcome,
-            "exit_code": code,
-            "signal": number,
-            "stdout": self.stdout.kept(),
-            "stderr": self.stderr.kept(),
-            "stdout_bytes": self.stdout.total,
-            "stderr_bytes": self.stderr.total,
-            "truncated": self.stdout.truncated or self.stderr.truncated,
-            "stdout_spilled": self.spills["stdout"].size if "stdout" in self.spills else 0,
-            "stderr_spilled": self.spills["stderr"].size if "stderr" in self.spills else 0,
-            "survivors": self._left,
-            "duration_s": round(self.elapsed_s, 6),
-        }
-
-    def _end(self) -> "tuple[str, Optional[int], Optional[int]]":
-        """Outcome, exit code, signal: from the wait status, and from whether we were the ones who killed it."""
-        status = self._status
-        if status is not None and os.WIFEXITED(status):
-            return "exited", os.WEXITSTATUS(status), None
-        if self._reason is not None:
-            return self._reason, None, int(signal.SIGKILL)
-        if status is not None:
-            return "signaled", None, os.WTERMSIG(status)
-        # No wait status: the room was out of processes before it began, or a job killed its own keeper.
-        if not self._began:
-            self.stderr.add(b"emberd: cannot start a process: Resource temporarily unavailable\n")
-            return "exited", 126, None
-        return "signaled", None, int(signal.SIGKILL)
 
     def _close_all(self) -> None:
         if self._sock is not None:

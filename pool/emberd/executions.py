@@ -4,7 +4,8 @@ import threading
 from collections import deque
 from typing import Callable, Deque, Dict, List
 
-from emberpool.pool.emberd.execution import Execution, Request
+from emberpool.pool.emberd.exec_request import Request
+from emberpool.pool.emberd.execution import Execution
 from emberpool.pool.emberd.refusal import Refused
 from emberpool.pool.emberd.spill import SpillFolder
 

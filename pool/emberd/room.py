@@ -56,7 +56,7 @@ class Shim(NamedTuple):
             return
         try:
             os.kill(self.pid, signal.SIGCONT)  # a job may have stopped it
-            channel.send(self.sock, message, streams)
+            channel.send_down(self.sock, message, streams)
         except (OSError, channel.Closed):
             return
 

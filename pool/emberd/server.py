@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import select
 import socket
 import socketserver
 import sys
@@ -11,7 +12,7 @@ import traceback
 from contextlib import closing, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, Optional, Sequence, Tuple
 
 from emberpool.pool.emberd import filecalls, headers
 from emberpool.pool.emberd.arriving import Arriving
@@ -35,6 +36,8 @@ UNSIGNED_BYTES = 64 * 1024
 """Longest body that is read before it is known that its request was made with the key."""
 MOST_DIGITS = 20
 """Of a length that is looked at as a number."""
+AFTER_MS = 1
+"""How long work that nobody waits for is put off for whoever just got an answer."""
 STALL_S = 30.0
 """A body or a streamed answer of which no byte moves for this long is given up, as the other side does."""
 HEAR_S = 2.0
@@ -64,6 +67,9 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1  # one packet per answer
     proven = False
     """Whether a request with the key has come on this connection."""
+    requests: io.BufferedReader
+    _after: Optional[Callable[[], None]] = None
+    """What the last answer has left to be done."""
 
     def setup(self) -> None:
         super().setup()
@@ -73,15 +79,34 @@ class _Handler(BaseHTTPRequestHandler):
         if self.connection.family != socket.AF_UNIX:
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def finish(self) -> None:
+        """The connection is over."""
+        self._do_what_is_left()
+        super().finish()
+
+    def _do_what_is_left(self) -> None:
+        """What the last answer has left to be done, once the one who asked has it and the processor, or asks again."""
+        after, self._after = self._after, None
+        if after is None:
+            return
+        try:
+            if not self.close_connection:
+                poll = select.poll()
+                poll.register(self.connection, select.POLLIN)
+                poll.poll(AFTER_MS)
+        finally:
+            after()
+
     def handle_one_request(self) -> None:
         """One request and its answer. What comes is bounded from its first byte on, whoever sends it."""
         try:
+            self._do_what_is_left()
             if self.proven:
                 self.arriving.ends = None
                 self.connection.settimeout(IDLE_S)
                 self.requests.peek(1)
                 self.arriving.ends = time.monotonic() + HEAD_S
-            self.raw_requestline = headers.first_line(self.rfile)
+            self.raw_requestline = headers.first_line(self.requests)
             if not self.raw_requestline:
                 self.close_connection = True
             elif self.parse_request():
@@ -93,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Read the head of a request; False if it was refused, and the connection ends."""
         self.close_connection, self.request_version = True, "HTTP/1.1"
         try:
-            self.head = headers.read(self.rfile, len(self.raw_requestline))
+            self.head = headers.read(self.requests, len(self.raw_requestline))
             words = self.raw_requestline.decode("latin-1").split()
             if len(words) != 3 or not words[2].startswith("HTTP/1."):
                 raise bad_request("request", "must be METHOD TARGET HTTP/1.1")
@@ -227,6 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(Refused(500, "internal", "see emberd's standard error"), request.nonce)
         else:
             if answer is not None:
+                self._after = answer.after
                 self._send(200, answer, request.nonce)
                 if answer.then is not None:
                     answer.then()
@@ -263,13 +289,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_stream(self, answer: Streamed, nonce: str) -> None:
         """From here on errors are told by the last frame; without one the body was cut."""
         with closing(answer.pieces):
-            self.send_response_only(200)
-            for name, value in (*answer.headers, ("content-type", "application/octet-stream")):
-                self.send_header(name, value)
-            self.send_header("transfer-encoding", "chunked")
-            self.send_header("x-ember-stream", "1")
-            self.send_header("x-ember-mac", self.signer.streamed_answer_mac(nonce))
-            self.end_headers()
+            mac = ("x-ember-mac", self.signer.streamed_answer_mac(nonce))
+            streamed = (("transfer-encoding", "chunked"), ("x-ember-stream", "1"), mac)
+            self._send_head(200, (*answer.headers, ("content-type", "application/octet-stream"), *streamed))
             out, end = Outgoing(self.wfile, self.signer, nonce), {}
             self.connection.settimeout(STALL_S)
             try:
@@ -291,18 +313,18 @@ class _Handler(BaseHTTPRequestHandler):
                 self.connection.settimeout(IDLE_S)
 
     def _send(self, status: int, answer: Answer, nonce: Optional[str]) -> None:
-        self.send_response_only(status)
-        self.send_header("content-type", answer.kind)
-        self.send_header("content-length", str(len(answer.body)))
-        for name, value in answer.headers:
-            self.send_header(name, value)
+        headers = [("content-type", answer.kind), ("content-length", str(len(answer.body))), *answer.headers]
         if self.close_connection:
-            self.send_header("connection", "close")  # before it sends the next request into what is just being closed
+            headers.append(("connection", "close"))  # before it sends the next request into what is just being closed
         if nonce is not None:
-            self.send_header("x-ember-mac", self.signer.answer_mac(nonce, status, answer.body))
-        self.end_headers()
+            headers.append(("x-ember-mac", self.signer.answer_mac(nonce, status, answer.body)))
+        self._send_head(status, headers)
         self.wfile.write(answer.body)
         self.wfile.flush()
+
+    def _send_head(self, status: int, headers: Sequence[Tuple[str, str]]) -> None:
+        lines = [f"HTTP/1.1 {status} {self.responses[status][0]}", *(f"{name}: {value}" for name, value in headers)]
+        self.wfile.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
 
 
 def _unsigned() -> Refused:

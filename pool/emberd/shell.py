@@ -14,7 +14,8 @@ from typing import Any, Dict, Optional
 
 from emberpool.pool.emberd import channel
 from emberpool.pool.emberd.capture import Capture
-from emberpool.pool.emberd.execution import Execution, Request
+from emberpool.pool.emberd.exec_request import Request
+from emberpool.pool.emberd.execution import Execution
 from emberpool.pool.emberd.room import Room
 
 # The text is sourced, and not from a function, in which `declare` would make variables that end with it. `command`

@@ -4,7 +4,8 @@ import threading
 from typing import Any, Dict
 
 from emberpool.pool.emberd import exec_request
-from emberpool.pool.emberd.execution import Execution, Request
+from emberpool.pool.emberd.exec_request import Request
+from emberpool.pool.emberd.execution import Execution
 from emberpool.pool.emberd.executions import Executions
 from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.emberd.refusal import Refused

@@ -13,7 +13,7 @@ import select
 import signal
 import socket
 import stat
-from typing import Any, Dict, List, NoReturn, Set, Tuple
+from typing import Any, Dict, List, NoReturn, Optional, Set, Tuple
 
 from emberpool.pool.emberd import channel, kernel, terminal, tree, wakeup
 from emberpool.pool.emberd.config import Limits
@@ -33,24 +33,35 @@ def stand_by(status: socket.socket, limits: Limits, other_tasks: int) -> NoRetur
     os.setsid()
     kernel.set_subreaper()
     _limit(limits, other_tasks)
-    _rehearse()
     ended = wakeup.on_child_end()
+    _rehearse(ended)
     status.sendall(b"!")
     try:
-        message, fds = channel.receive(status)
+        message, fds = channel.receive_from_above(status)
     except channel.Closed:
         os._exit(0)  # the room ends
     _run(message, fds, status, ended)
 
 
-def _rehearse() -> None:
-    """Touch the memory that the start of a command touches: after a fork the first touch of every page copies it."""
+def _rehearse(ended: int) -> None:
+    """Go through the start and the end of a command: after a fork the first touch of every page copies it."""
     one, other = channel.pair()
     with one, other:
-        channel.send(one, {"argv": ["true"], "env": {"PATH": "/"}, "cwd": "/"}, [one.fileno()])
-        message, fds = channel.receive(other)
-        _arguments(message)
-        os.close(fds[0])
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        command = {"argv": ["/"], "env": {f"NAME_{number}": "value" * 4 for number in range(32)}, "cwd": "/"}
+        channel.send_down(one, command, [null] * 3)
+        message, fds = channel.receive_from_above(other)
+        try:
+            _spawn(message, fds, [])
+        except OSError:
+            pass  # a folder is no program
+        for fd in (null, *fds):
+            os.close(fd)
+        watch = _Watch(-1, other, [])
+        watch.report(0, watch.reap()[1])
+        if select.select([ended, other.fileno()], [], [], 0)[0]:
+            os.read(ended, 4096)
+        channel.receive_end(one)
 
 
 def _run(message: Dict[str, Any], fds: List[int], status: socket.socket, ended: int) -> NoReturn:
@@ -62,7 +73,7 @@ def _run(message: Dict[str, Any], fds: List[int], status: socket.socket, ended: 
     except OSError as error:
         os.write(stderr, _explain(error, message).encode("utf-8", "surrogateescape"))
         code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
-        channel.send(status, {"status": code << 8, "left": False})
+        channel.send_end(status, code << 8, False)
         os._exit(0)
     for fd in (stdin, stdout, stderr, *extra[:IN_COMMAND]):
         os.close(fd)
@@ -121,37 +132,41 @@ class _Watch:
         """`ended` is readable when a child has ended."""
         listened = [ended, self._status.fileno()]
         while True:
-            self._reap()
+            status, left = self.reap()
+            if status is not None:
+                self._reported = True
+                self.report(status, left)
+            if not left:
+                os._exit(0)
             ready = select.select(listened, [], [])[0]
             if ended in ready:
                 os.read(ended, 4096)
             if self._status.fileno() in ready:
                 try:
-                    self._obey(channel.receive(self._status)[0])
+                    self._obey(channel.receive_from_above(self._status)[0])
                 except channel.Closed:
                     listened = [ended]  # emberd is gone; the room's end is near
 
-    def _reap(self) -> None:
-        """A child of the foreground becomes ours before its wait status does, so `left` is known when it is told."""
-        status, left = None, True
+    def reap(self) -> Tuple[Optional[int], bool]:
+        """The foreground's wait status, if it has just ended, and whether any child is left. A child of the foreground
+        becomes ours before its wait status does, so that is known when the status is told."""
+        status: Optional[int] = None
         while True:
             try:
                 pid, code = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                left = False
-                break
+                return status, False
             if pid == 0:
-                break
+                return status, True
             if pid == self._foreground:
                 status = code
-        if status is not None:
-            self._reported = True
-            try:
-                channel.send(self._status, {"status": status, "left": left})
-            except channel.Closed:
-                pass
-        if not left:
-            os._exit(0)
+
+    def report(self, status: int, left: bool) -> None:
+        """Tell emberd how the foreground ended."""
+        try:
+            channel.send_end(self._status, status, left)
+        except channel.Closed:
+            pass
 
     def _obey(self, message: Dict[str, Any]) -> None:
         if self._reported:

@@ -1,5 +1,6 @@
 """emberd takes little of its pod, and the start of a command waits for nothing that could have been done before."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -9,6 +10,7 @@ from fixtures.emberd import EmberdProcess, Starter, open_lease
 from fixtures.processes import children, command_line, descendants, state, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
+from emberpool.pool.model.command import Outcome
 
 needs_proc = pytest.mark.skipif(os.geteuid() != 0, reason="another user's memory is read by root only")
 
@@ -54,6 +56,26 @@ async def test_a_shim_stands_ready_for_each_command(pod: EmberdProcess, emberd_c
     assert (await lease.sh("sleep 60 >/dev/null 2>&1 &")).survivors
     assert [command_line(pid) for pid in children(ready)] == ["sleep 60"]
     wait_until(lambda: len(shims(pod)) == 2 and ready in shims(pod))
+    pod.stop()
+
+
+@needs_proc
+async def test_a_command_that_is_waited_for_takes_no_thread(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """The connection's own looks after it; only one that goes on after its answer has another."""
+    lease = open_lease(pod, emberd_client)
+    assert (await lease.sh("true")).ok
+    (emberd,) = children(pod.process.pid)
+
+    def threads() -> int:
+        return len(os.listdir(f"/proc/{emberd}/task"))
+
+    before = threads()
+    waiting = asyncio.create_task(lease.sh("sleep 60", time_limit_s=1))
+    await asyncio.to_thread(wait_until, lambda: any(command_line(pid) == "sleep 60" for pid in descendants(emberd)))
+    assert threads() == before
+    assert (await waiting).outcome is Outcome.TIMED_OUT
+    assert (await lease.sh("sleep 60 >/dev/null 2>&1 &")).survivors
+    wait_until(lambda: threads() == before + 1)
     pod.stop()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from fixtures.emberd import Lease, new_id, reset
+from fixtures.processes import running
 from fixtures.waiting import wait_until
 
 from emberpool.pool.model.command import Command, Outcome
@@ -77,11 +78,12 @@ async def test_endless_output_costs_no_memory(lease: Lease) -> None:
 
 
 async def test_a_survivor_that_eats_memory_is_ended(lease: Lease) -> None:
-    """Background processes are watched as long as they live."""
-    result = await lease.run("sh", "-c", 'python3 -c "$1" >/dev/null 2>&1 & echo $! > pid', "sh", EAT)
+    """Background processes are watched as long as they live, also if nothing else is asked of the pod."""
+    hold = "import time; held = b'x' * (400 << 20); time.sleep(4361)"
+    result = await lease.run("sh", "-c", 'python3 -c "$1" >/dev/null 2>&1 &', "sh", hold)
     assert result.survivors
 
     async def ended() -> bool:
-        return not (await lease.sh("kill -0 $(cat pid) 2>/dev/null")).ok
+        return not any(hold in line for line in running())  # of its shell too, which becomes it
 
     await wait_until(ended, 20)

@@ -1,0 +1,48 @@
+"""How an execution ended, as it is told: outcome, exit code, signal, and what it printed."""
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+
+if TYPE_CHECKING:
+    from emberpool.pool.emberd.execution import Execution
+
+
+def result_of(execution: "Execution", status: Optional[int], reason: Optional[str], survivors: bool) -> Dict[str, Any]:
+    """The result of an execution that is over. The caller holds its lock.
+
+    `status`: the wait status, if there is one; `reason`: why we killed it, if we did.
+    """
+    outcome, code, number = _end(execution, status, reason)
+    stdout, stderr, spills = execution.stdout, execution.stderr, execution.spills
+    return {
+        "outcome": outcome,
+        "exit_code": code,
+        "signal": number,
+        "stdout": stdout.kept(),
+        "stderr": stderr.kept(),
+        "stdout_bytes": stdout.total,
+        "stderr_bytes": stderr.total,
+        "truncated": stdout.truncated or stderr.truncated,
+        "stdout_spilled": spills["stdout"].size if "stdout" in spills else 0,
+        "stderr_spilled": spills["stderr"].size if "stderr" in spills else 0,
+        "survivors": survivors,
+        "duration_s": round(execution.elapsed_s, 6),
+    }
+
+
+def _end(
+    execution: "Execution", status: Optional[int], reason: Optional[str]
+) -> Tuple[str, Optional[int], Optional[int]]:
+    """From the wait status, and from whether we were the ones who killed it."""
+    if status is not None and os.WIFEXITED(status):
+        return "exited", os.WEXITSTATUS(status), None
+    if reason is not None:
+        return reason, None, int(signal.SIGKILL)
+    if status is not None:
+        return "signaled", None, os.WTERMSIG(status)
+    # No wait status: the room was out of processes before it began, or a job killed its own keeper.
+    if not execution.began:
+        execution.stderr.add(b"emberd: cannot start a process: Resource temporarily unavailable\n")
+        return "exited", 126, None
+    return "signaled", None, int(signal.SIGKILL)
