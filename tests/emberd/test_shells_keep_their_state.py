@@ -12,7 +12,7 @@ from emberpool.pool.model.command import Outcome
 from emberpool.pool.model.errors import ShellOver
 from emberpool.pool.model.shell import ShellResult, ShellState
 
-PROGRAMS = [path for path in ("/bin/sh", "/bin/bash", "/bin/busybox") if shutil.which(path)]
+PROGRAMS = [path for path in ("/bin/sh", "/bin/bash") if shutil.which(path)]
 
 
 class Talk:
