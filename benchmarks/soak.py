@@ -153,7 +153,11 @@ def _process(number: int, steps: int, seed: int, told: "Queue[Told]") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A flag rather than an exception: Python drops one that is raised while it clears away a weak reference.
     to_end = Event()
-    signal.signal(signal.SIGTERM, lambda *_: to_end.set())
+
+    def end(signum: int, frame: object) -> None:
+        to_end.set()
+
+    signal.signal(signal.SIGTERM, end)
     asyncio.run(_soak(number, steps, seed, told.put, to_end))
 
 
