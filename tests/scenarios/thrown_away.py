@@ -1,5 +1,5 @@
-"""Workflows that leave an unfinished block of a sandbox behind, and that throw such a one away. Run them unsandboxed: they
-share what is left, as workflows of one worker share its garbage collector."""
+"""Workflows that leave an unfinished block of a sandbox behind, and that throw such a one away. Run them unsandboxed:
+they share what is left, as workflows of one worker share its garbage collector."""
 
 import asyncio
 from collections.abc import Coroutine
