@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,7 +70,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="entering a pod's netw
 
 
 @contextmanager
-def seen_by_all(pod: EmberdProcess) -> Iterator[tuple[EmberdProcess, Path]]:
+def seen_by_all(pod: EmberdProcess) -> Generator[tuple[EmberdProcess, Path]]:
     """The pod at a socket that passes everything on to its port, and the file that keeps what was sent to it."""
     path, seen = pod.folder / "run" / "p", pod.folder / "seen"
     command = (sys.executable, "-c", FORWARD, str(path), str(PORT), str(seen))

@@ -136,7 +136,8 @@ async def test_who_sends_waits_for_who_reads(proxied: Proxied) -> None:
 
 def chunk_sizes(wire: bytes) -> list[int]:
     """Sizes of the chunks of the one chunked body that was sent."""
-    place, sizes = wire.index(b"\r\n\r\n") + 4, []
+    place = wire.index(b"\r\n\r\n") + 4
+    sizes: list[int] = []
     while True:
         end = wire.index(b"\r\n", place)
         sizes.append(int(wire[place:end], 16))
