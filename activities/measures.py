@@ -42,7 +42,8 @@ CLAIMS: Final = Measure(
     "emberpool_claims_total",
     _C,
     "Answers of the index to claims. outcome: claimed, or promote, swap, provision, wait, lost, closed, expired, "
-    "mismatch, rebuilding; source: where a claimed pod came from, else empty. A new claim only, not the later calls.",
+    "mismatch, rebuilding; source: where a claimed pod came from, else empty. A sandbox is claimed once, whether it "
+    "waited or not; only a pod that fails at first contact makes it claim another. Its later calls are not counted.",
     ("profile", "outcome", "source"),
 )
 CLAIM_SECONDS: Final = Measure("emberpool_claim_seconds", _H, "One question to the index: its round trip to Redis.")

@@ -62,9 +62,13 @@ class PoolMetrics:
     profile: str
 
     def claim_answered(self, reply: ClaimReply, seconds: float, new: bool) -> None:
-        """The index answered in `seconds`. Of a sandbox that has its pod (`new` false) only the time counts."""
+        """The index answered in `seconds`. Of a sandbox that has its pod (`new` false) only the time counts.
+
+        It may learn of its pod several times before its first call is answered: in a wait, in calls that are made side
+        by side, in a call's next attempt. Only the answer that its first contact with the pod follows is counted.
+        """
         self.metrics.observe(measures.CLAIM_SECONDS, seconds, profile=self.profile)
-        if new:
+        if reply.new if isinstance(reply, Claimed) else new:
             source = reply.source.value if isinstance(reply, Claimed) else ""
             self.metrics.count(measures.CLAIMS, profile=self.profile, outcome=reply.kind, source=source)
 

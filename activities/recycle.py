@@ -12,6 +12,7 @@ from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.metrics import Stopwatch
 from emberpool.activities.models import RecycleInput, RecycleResult
 from emberpool.activities.pools import Pool, Pools
+from emberpool.pool.client.answers import EmberdState
 from emberpool.pool.client.trust import lacks_trust
 from emberpool.pool.index.contract import (
     BecameIdle,
@@ -123,7 +124,7 @@ async def _reset(pool: Pool, started: RecycleStarted) -> _Reset:
     """
     pod = PodAddress(name=started.pod, uid=PodUid(""), boot_id=started.boot_id, endpoint=started.endpoint)
     try:
-        attestation, now = await _attested(pool, pod, started.epoch)
+        attestation, now = await _attested(pool, pod, started)
     except EmberpoolError as error:
         if lacks_trust(error):
             raise
@@ -139,9 +140,9 @@ async def _reset(pool: Pool, started: RecycleStarted) -> _Reset:
     return _Reset(attestation, boot_id=now.boot_id if now != pod else "")
 
 
-async def _attested(pool: Pool, pod: PodAddress, epoch: int) -> tuple[Attestation, PodAddress]:
+async def _attested(pool: Pool, pod: PodAddress, started: RecycleStarted) -> tuple[Attestation, PodAddress]:
     """What emberd attests, and where it is then: without a room to give it is started anew, if the profile says so."""
-    ends = asyncio.get_running_loop().time() + ANEW_S
+    ends, epoch = asyncio.get_running_loop().time() + ANEW_S, started.epoch
     demanded = pool.profile.demanded_tier
     try:
         tier = (await pool.client.fence(pod, epoch)).tier
@@ -149,7 +150,7 @@ async def _attested(pool: Pool, pod: PodAddress, epoch: int) -> tuple[Attestatio
         if refusal.word != "other_boot" or not pool.profile.restarts:
             raise
         log.info("pod %s has another boot, as after a recycle that was cut: it is reset if it is so", pod.name)
-        return await _attested_anew(pool, pod, epoch)
+        return await _attested_anew(pool, pod, started)
     attestation = Attestation(tier=RecycleTier.NONE)
     if tier.is_as_strong_as(demanded) or not pool.profile.restarts:
         attestation = (await pool.client.recycle(pod, epoch)).demanding(demanded)
@@ -159,22 +160,31 @@ async def _attested(pool: Pool, pod: PodAddress, epoch: int) -> tuple[Attestatio
         async with asyncio.timeout_at(ends):
             problem = await pool.provider.restart(pod.name, epoch)
             if not problem:
-                return await _attested_anew(pool, pod, epoch)
+                return await _attested_anew(pool, pod, started)
     except TimeoutError:
         problem = f"it is not reset within {ANEW_S:.0f} s"
     log.warning("pod %s is not started anew: %s", pod.name, problem)
     return attestation, pod
 
 
-async def _attested_anew(pool: Pool, pod: PodAddress, epoch: int) -> tuple[Attestation, PodAddress]:
+async def _attested_anew(pool: Pool, pod: PodAddress, started: RecycleStarted) -> tuple[Attestation, PodAddress]:
     """What the emberd attests that came after the one at `pod`, and where it is.
 
     Raises:
-        PodRefused: it is not as a recycle left it: dirty, and at no higher epoch.
+        PodRefused: it is not as a recycle left it.
     """
-    state = await pool.client.state(pod.name, pod.endpoint)
-    if state.state != "dirty" or state.epoch > epoch:
+    state, epoch = await pool.client.state(pod.name, pod.endpoint), started.epoch
+    if state.epoch > epoch or not (state.state == "dirty" or _was_reset_anew(state, started)):
         raise PodRefused("other_boot", f"this is boot {state.boot_id}, {state.state} at epoch {state.epoch}")
     anew = pod.model_copy(update={"boot_id": state.boot_id})
     await pool.client.fence(anew, epoch)
     return (await pool.client.recycle(anew, epoch)).demanding(pool.profile.demanded_tier), anew
+
+
+def _was_reset_anew(state: EmberdState, started: RecycleStarted) -> bool:
+    """Whether an emberd that is clean is what a recycle left that started it anew and reset it, and was cut then.
+
+    It knows the pod's tag, so that it found the account of the life before and was dirty until a reset was attested;
+    and nobody has used it since. One that lost its account is clean too, without a tag: it proves nothing.
+    """
+    return state.state == "clean" and state.uses == 0 and state.tag == started.tag != ""

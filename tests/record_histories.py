@@ -79,6 +79,13 @@ async def record_main_path(recorder: Recorder, site: Site) -> None:
     commands = (Command(shell="sleep 9"), Command(shell="exit 3"))
     gang = GangJobInput(profile="py", caller="c", size=2, commands=commands, task_queue=queue)
     await client.execute_workflow(GangJob.run, gang, id="gang-job", task_queue=queue)
+    saved = (
+        await client.execute_workflow(
+            SaveAll.run, site.group_plan(caller="c", size=2), id="gang-saved", task_queue=queue
+        )
+    ).saved
+    gang = gang.model_copy(update={"commands": (Command(shell="cat mine"),) * 2, "checkpoints": saved})
+    await client.execute_workflow(GangJob.run, gang, id="gang-job-restored", task_queue=queue)
     batch = RolloutBatchInput(
         batch_id="b",
         profile="py",
@@ -90,7 +97,7 @@ async def record_main_path(recorder: Recorder, site: Site) -> None:
     )
     async with Worker(client, task_queue="p", activities=[two_tries]):
         await client.execute_workflow(RolloutBatch.run, batch, id="batch", task_queue=queue)
-    for workflow_id in ("tool-call", "commands", "hand-over", "gang-job", "batch"):
+    for workflow_id in ("tool-call", "commands", "hand-over", "gang-job", "gang-job-restored", "batch"):
         await recorder.keep(workflow_id)
     await recorder.keep("hand-over", "hand-over-first-run", first=True)
     await recorder.keep("batch/shard-0")

@@ -46,6 +46,7 @@ class GangJob:
             env=job.env,
             files=job.files,
             binding=job.binding(),
+            from_=job.checkpoint or job.checkpoints or None,
             image=job.image,
             reuse_key=job.reuse_key,
             hold=timedelta(seconds=job.hold_s),

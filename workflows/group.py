@@ -159,6 +159,8 @@ class SandboxGroup(Sequence[Sandbox]):
 
     async def close(self) -> None:
         """Release every member. A cancellation waits until that has ended, and is raised then."""
+        if self._members[0].astray:
+            return
         closing = [member.close() for member in self._members]
         try:
             tasks = [asyncio.create_task(one) for one in closing]

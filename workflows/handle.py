@@ -38,6 +38,7 @@ class Handle(Invoker):
 
     def __init__(self, ref: SandboxRef, task_queue: str, adopt: bool = False) -> None:
         self._ref = ref
+        self._loop = asyncio.get_running_loop()
         self._task_queue = task_queue
         self._adopt = adopt
         # Its first call takes pods for the whole gang, so that a member is released though it was never called.
@@ -97,13 +98,19 @@ class Handle(Invoker):
         """Release the sandbox and recycle its pod. A cancellation waits until that has ended, and is raised then."""
         await self._close(PATIENT)
 
+    @property
+    def astray(self) -> bool:
+        """Whether this is no code of its workflow that runs, but what an eviction left of it and is now thrown away:
+        outside of any event loop, or in that of another workflow, wherever the garbage collector finds it."""
+        return not workflow.in_workflow() or asyncio.get_running_loop() is not self._loop
+
     async def _close(self, retry: RetryPolicy) -> None:
+        if self.astray:
+            return
         if self.closed or self._detached or not self._used:
             self.closed = True
             return
         self.closed = True
-        if not workflow.in_workflow():
-            return  # what is left of an evicted workflow's tasks is thrown away outside of its event loop
         releasing = self._release(retry)
         try:
             release = asyncio.create_task(releasing)

@@ -6,6 +6,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from emberpool.pool.model.binding import Binding, Bundle, Requirements, SecretRef, Secrets
+from emberpool.pool.model.checkpoint import Checkpoint
 from emberpool.pool.model.claim import MOST_MEMBERS, Source
 from emberpool.pool.model.command import Command, CommandResult
 from emberpool.pool.model.frozen import Frozen, Strict
@@ -35,6 +36,10 @@ class GangJobInput(Strict):
     """For every command of every rank, besides the topology."""
     files: tuple[TextFile, ...] = ()
     """Written into every rank's sandbox before its command runs."""
+    checkpoint: Checkpoint | None = None
+    """What every rank starts from, restored before code, packages and files."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """By rank, as `SandboxGroup.checkpoint` gives them: instead of one for all."""
     bundle: Bundle | None = None
     """Code, put into every sandbox before the files."""
     requirements: Requirements = ""
@@ -59,6 +64,10 @@ class GangJobInput(Strict):
             raise ValueError("command: give either command or commands, not both and not none")
         if self.commands and len(self.commands) != self.size:
             raise ValueError(f"commands: there are {len(self.commands)} for {self.size} ranks")
+        if self.checkpoint is not None and self.checkpoints:
+            raise ValueError("checkpoint: give either checkpoint or checkpoints, not both")
+        if self.checkpoints and len(self.checkpoints) != self.size:
+            raise ValueError(f"checkpoints: there are {len(self.checkpoints)} for {self.size} ranks")
         return self
 
     def binding(self) -> Binding:

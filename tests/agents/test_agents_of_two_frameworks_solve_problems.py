@@ -59,6 +59,6 @@ async def test_three_problems_at_once(stack: EmbeddedStack, way: str) -> None:
             assert (ran["sandbox_bash"], ran["sandbox_write"], ran["emberpool.run_command"]) == (6, 6, 3)
         else:
             assert (ran["emberpool.run_command"], ran["emberpool.write_file"]) == (9, 6)
-        assert ran["emberpool.recycle_pod"] == 3
+        assert ran["emberpool.recycle_pod"] == 3, history.to_json()
         await site.settled()
     await Replayer(workflows=[flow], plugins=[plugin(), EmberpoolPlugin()]).replay_workflow(history)

@@ -1,6 +1,7 @@
 """A reset ends everything a job has left, and proves it: a leftover of any kind makes its check false."""
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -8,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fixtures.emberd import EmberdProcess, Lease, Starter, open_lease, reset
+from fixtures.emberd import EmberdProcess, Lease, Starter, open_lease, recycled, reset
 from fixtures.leftovers import children, only_child, plant_in, planted
-from fixtures.processes import descendants, wait_until
+from fixtures.processes import command_line, descendants, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.model.recycle import Attestation, RecycleTier
@@ -182,6 +183,66 @@ async def test_a_mount_in_the_pod_is_found(pod: EmberdProcess, emberd_client: Em
     """Every room that comes would have it."""
     plant_in(only_child(pod.process.pid), "--user --mount", "mount -t tmpfs none /usr/share")
     await assert_refused(pod, emberd_client, "mounts")
+
+
+EVERYTHING = """
+import ctypes, os, socket
+if os.fork() == 0:
+    os.setsid()
+    tcp = socket.create_server(("127.0.0.1", 8125))
+    abstract = socket.socket(socket.AF_UNIX); abstract.bind("\\0left"); abstract.listen()
+    for place in ("f", os.environ["HOME"] + "/f", "/tmp/f", "/dev/shm/f"): open(place, "w").write("left")
+    ctypes.CDLL(None).shmget(4711, 4096, 0o1666)
+    open("up", "w").close()
+    os.closerange(0, 3)
+    tcp.accept()
+while not os.path.exists("up"): pass
+"""
+
+
+def outside(pod: EmberdProcess) -> dict[str, list[str]]:
+    """What the host sees of a pod: what emberd says of it has no part in this."""
+    inits = room_inits(pod)
+    net = Path(f"/proc/{inits[-1]}/net")
+    rooms = [path for path in (pod.scratch / "rooms").glob("*/upper/**/*") if not path.is_dir()]
+    shared = [entry for init in inits for entry in os.listdir(f"/proc/{init}/root/dev/shm")]
+    objects = [line for init in inits for kind in ("shm", "sem", "msg") for line in system_v(init, kind)]
+    return {
+        "processes": sorted(command_line(pid) for pid in descendants(pod.process.pid)),
+        "sockets": [line.split()[1] for kind in ("tcp", "udp") for line in lines(net / kind)],
+        "abstract": [line for line in lines(net / "unix") if "@" in line],
+        "files": [str(path) for path in rooms],
+        "shared": shared + objects,
+        "mounts": sorted(line.split()[4] for line in lines(Path(f"/proc/{only_child(pod.process.pid)}/mountinfo"), 0)),
+    }
+
+
+def lines(path: Path, skipped: int = 1) -> list[str]:
+    return path.read_text().splitlines()[skipped:]
+
+
+def system_v(init: int, kind: str) -> list[str]:
+    """Objects of a room's IPC namespace."""
+    told = subprocess.run(["nsenter", "-t", str(init), "--ipc", "cat", f"/proc/sysvipc/{kind}"], capture_output=True)
+    return told.stdout.decode().splitlines()[1:]
+
+
+@needs_root
+async def test_an_attestation_is_true_as_the_host_sees_it(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """After a job that left a process, listeners, files, shared memory and a System V object: each is seen from outside
+    of the pod while it is there, and none is once the attestation says so, nor anything else that was not there."""
+
+    def rooms_ready() -> bool:
+        return len(room_inits(pod)) == 2 and all(entered(init) for init in room_inits(pod))
+
+    before = outside(pod)
+    lease = open_lease(pod, emberd_client)
+    assert (await lease.run("python3", "-c", EVERYTHING)).ok
+    during = outside(pod)
+    assert all(len(during[kind]) > len(before[kind]) for kind in before if kind != "mounts"), during
+    assert (await recycled(pod, emberd_client)).holds
+    wait_until(rooms_ready)
+    wait_until(lambda: outside(pod) == before)
 
 
 async def test_a_clean_pod_is_found_clean(pod: EmberdProcess, emberd_client: EmberdClient) -> None:

@@ -1,5 +1,7 @@
 """A command gets exactly the arguments, environment, input and folder asked for, and its true end comes back."""
 
+import json
+import random
 import signal
 import time
 
@@ -95,6 +97,23 @@ async def test_arguments_are_not_split_or_expanded(lease: Lease) -> None:
     argv = ["a b", "$(id)", "*", "", "it's", "x\ny", "`id`", "é"]
     result = await lease.run("printf", "%s\\0", *argv)
     assert result.stdout.decode().split("\0")[:-1] == argv
+
+
+async def test_no_text_is_ever_evaluated(lease: Lease) -> None:
+    """Random texts of what shells act on, as arguments, environment, folders and names of files: all arrive as they are
+    (marcusquinn/aidevops#3123)."""
+    chance = random.Random(3123)
+    texts = ["".join(chance.choices("'\"`$(){}[]<>;|&*?!#~\\ \n\t%=-aé", k=chance.randint(1, 40))) for _ in range(60)]
+    env = {f"V{number}": text for number, text in enumerate(texts)}
+    script = "import json, os, sys; print(json.dumps([sys.argv[1:], [os.environ[f'V{n}'] for n in range(60)]]))"
+    result = await lease.run("python3", "-c", script, *texts, env=env)
+    assert json.loads(result.text) == [texts, texts], result.error_text
+    for text in texts[:12]:
+        await lease.write(f"d{text}/{text}", text.encode())
+        assert await lease.read(f"d{text}/{text}") == text.encode()
+        result = await lease.run("python3", "-c", "import json, os; print(json.dumps(os.getcwd()))", cwd=f"d{text}")
+        assert json.loads(result.text).endswith(f"/d{text}")
+    assert len((await lease.run("python3", "-c", "import os; print(len(os.listdir()))")).text) == 3
 
 
 async def test_shell_text_is_passed_whole_to_one_shell(lease: Lease) -> None:

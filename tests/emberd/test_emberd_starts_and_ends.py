@@ -3,10 +3,11 @@
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fixtures.emberd import Lease, Starter, first_line, new_id, oldest_pythons, open_lease, reset
+from fixtures.emberd import Lease, Starter, first_line, new_id, newest_pythons, oldest_pythons, open_lease, reset
 from fixtures.processes import descendants, gone, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
@@ -138,12 +139,17 @@ def test_root_on_the_host_is_refused(emberds: Starter, monkeypatch: pytest.Monke
     assert process.wait(5) == 2
 
 
-@pytest.mark.skipif(not oldest_pythons(), reason="no Python 3.8 here")
-async def test_the_basics_on_python_3_8(
-    emberds: Starter, emberd_client: EmberdClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("found", [oldest_pythons, newest_pythons], ids=["3.8", "newest"])
+async def test_the_basics_on_the_oldest_python_and_the_newest(
+    emberds: Starter,
+    emberd_client: EmberdClient,
+    monkeypatch: pytest.MonkeyPatch,
+    found: Callable[[], list[str]],
 ) -> None:
-    """Run, files, kill and reset on the oldest Python promised."""
-    python = oldest_pythons()[0]
+    """Run, files, kill and reset on the oldest Python promised, and on the newest one that is here."""
+    if not found():
+        pytest.skip("no Python 3.8 here")
+    python = found()[0]
     monkeypatch.setattr("fixtures.emberd._uid", lambda: None)  # the interpreter may lie in a closed home
     emberd = emberds.start("plain", python=python, test_allow_host_root=True)
     lease = open_lease(emberd, emberd_client)

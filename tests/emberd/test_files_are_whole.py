@@ -91,7 +91,7 @@ async def test_only_regular_files_are_replaced(lease: Lease, make: str) -> None:
 
 
 async def test_the_size_is_checked_first(lease: Lease) -> None:
-    """A sparse 2 GiB file costs nothing: too large, or the piece asked for (langchain-ai/deepagents#4408)."""
+    """A file over what is wanted is too large, or the piece asked for comes (langchain-ai/deepagents#4408)."""
     assert (await lease.sh("truncate -s 30M f && printf end >> f")).ok
     with pytest.raises(SandboxFileError) as caught:
         await lease.read("f", limit=1000)

@@ -8,6 +8,7 @@ from fixtures.emberd import Lease, new_id, open_lease, reset
 from fixtures.faulty_proxy import FaultyProxy, faulty_proxy
 from fixtures.waiting import wait_until
 
+from emberpool.pool.client import emberd_client
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.client.following import follow, read_output
 from emberpool.pool.client.processes import start_process
@@ -174,6 +175,40 @@ async def test_a_silent_link_is_noticed(lease: Lease) -> None:
                 await client.state(lease.pod.name, proxy.endpoint, timeout_s=0.5)
         assert error.value.sent
     assert (await followed(lease, execution))[0] == b"done\n"
+
+
+@pytest.mark.parametrize("heals", [True, False])
+async def test_a_run_over_a_silent_link_ends_in_time(
+    lease: Lease, monkeypatch: pytest.MonkeyPatch, heals: bool
+) -> None:
+    """It swallows everything while the command runs: run once, whose end is heard if the link comes back; if not, the
+    call ends by itself, with a typed error that says that it may have run (kubernetes-client/python#602)."""
+    for name, value in (("ANSWER_S", 0.4), ("AGAIN_S", 0.3), ("REATTACH_TRIES", 3)):
+        monkeypatch.setattr(emberd_client, name, value)
+    command = Command(shell="echo x >> runs; sleep 0.5; wc -l < runs; exit 3", time_limit_s=3600)
+    async with faulty_proxy(lease.pod.endpoint.removeprefix("unix:")) as proxy, EmberdClient(b"k" * 32) as client:
+        seen = asyncio.Event()
+        running = asyncio.ensure_future(
+            client.run(
+                behind(lease, proxy), lease.proof, new_id(), command, poll_s=0.1, on_progress=lambda _: seen.set()
+            )
+        )
+        await asyncio.wait_for(seen.wait(), 10)
+        proxy.black_hole = True
+        if heals:
+            swallowed = proxy.asked
+
+            async def asked_again() -> bool:
+                return proxy.asked > swallowed
+
+            await wait_until(asked_again)
+            proxy.black_hole = False
+            result = await asyncio.wait_for(running, 15)
+            assert (result.stdout, result.exit_code) == (b"1\n", 3)
+        else:
+            with pytest.raises(PodUnreachable) as error:
+                await asyncio.wait_for(running, 15)
+            assert error.value.sent
 
 
 async def test_lost_clients_leave_no_stray(lease: Lease) -> None:

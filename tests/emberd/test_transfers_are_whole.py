@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from fixtures.emberd import Lease
+from fixtures.emberd import Lease, Starter, open_lease
 from fixtures.pieces import archive, entry, fetch, of, of_folder, put, tree, zeros
+from fixtures.processes import memory
 from fixtures.waiting import wait_until
 
+from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.emberd.archive import Unpacker
 from emberpool.pool.model.errors import InvalidInput, PodRefused, SandboxFileError
 
@@ -151,13 +153,24 @@ async def test_a_file_over_the_limit_is_refused(lease: Lease) -> None:
     assert (await lease.sh("ls -A")).stdout == b""
 
 
-async def test_a_sparse_file_costs_no_memory(lease: Lease) -> None:
-    """Its size is told before the first byte, and whoever does not want so much stops there
-    (langchain-ai/deepagents#4408)."""
-    assert (await lease.sh("ulimit -f unlimited 2>/dev/null; truncate -s 31M f")).ok
-    async with lease.client.transfers.download(lease.pod, lease.proof, "f") as incoming:
-        assert incoming.size == 31 * 1024 * 1024 and not incoming.folder
+async def test_a_sparse_file_costs_no_memory(emberds: Starter, emberd_client: EmberdClient) -> None:
+    """One of 2 GiB, as bytes: too large, or the pieces asked for; as a stream its size is told before the first byte,
+    and whoever does not want so much stops there. emberd does not grow (langchain-ai/deepagents#4408)."""
+    limits = {"memory_mb": 200, "pids": 64, "open_files": 256, "file_mb": 4096, "time_limit_s": 60, "disk_mb": 4096}
+    pod = emberds.start("plain", limits=limits)
+    lease, size = open_lease(pod, emberd_client), 2 << 30
+    assert (await lease.sh(f"truncate -s {size} f; printf end >> f")).ok
+    before = memory(pod.process.pid, "VmHWM")
+    with pytest.raises(SandboxFileError) as caught:
+        await lease.read("f")
+    assert caught.value.reason == "too_large"
+    assert await lease.read("f", limit=10, offset=size) == b"end"
+    async with emberd_client.transfers.download(lease.pod, lease.proof, "f") as incoming:
+        assert incoming.size == size + 3 and not incoming.folder
+        assert await anext(incoming.pieces)
     assert (await lease.sh("rm f && echo alive")).stdout == b"alive\n"
+    assert memory(pod.process.pid, "VmHWM") - before < 16 << 20
+    pod.stop()
 
 
 async def test_odd_files_block_nothing(lease: Lease) -> None:

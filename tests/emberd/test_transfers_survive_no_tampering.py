@@ -1,6 +1,7 @@
 """A stream that is cut, stopped, changed, reordered or replayed is noticed, and leaves nothing half-done."""
 
 import asyncio
+import hashlib
 import random
 import re
 import tempfile
@@ -92,8 +93,61 @@ async def test_a_download_that_is_cut_is_an_error(proxied: Proxied, after: int) 
     assert await download(proxied, "f") == DATA
 
 
+async def test_much_goes_in_small_frames(proxied: Proxied) -> None:
+    """28 MiB given as one piece are never one frame on the wire (UKGovernmentBEIS/inspect_k8s_sandbox#198)."""
+    lease, proxy, address = proxied
+    proxy.record = True
+    data = random.Random(8).randbytes(28 * MIB)
+    moved = await lease.client.transfers.upload(address, lease.proof, "f", of(data, len(data)))
+    assert moved.bytes == len(data)
+    told = (await lease.sh("sha256sum < f")).text.split()[0]
+    assert told == hashlib.sha256(data).hexdigest()
+    sizes = chunk_sizes(bytes(proxy.seen_up))
+    assert max(sizes) <= MIB + 64 and sum(sizes) > len(data)
+
+
+async def test_who_sends_waits_for_who_reads(proxied: Proxied) -> None:
+    """Where the other side takes no more, no more is read of the source: a file of any size is never held in memory."""
+    _, proxy, _ = proxied
+    proxy.hole_up_after = MIB
+    taken = 0
+
+    async def source() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += MIB
+            yield bytes(MIB)
+
+    lease, _, address = proxied
+    sending = asyncio.ensure_future(lease.client.transfers.upload(address, lease.proof, "f", source()))
+    quiet = 0
+
+    async def stopped() -> bool:
+        nonlocal quiet
+        before, quiet = quiet, taken
+        return before == taken > MIB
+
+    await wait_until(stopped, 10)
+    assert taken <= 8 * MIB
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+
+
+def chunk_sizes(wire: bytes) -> list[int]:
+    """Sizes of the chunks of the one chunked body that was sent."""
+    place = wire.index(b"\r\n\r\n") + 4
+    sizes: list[int] = []
+    while True:
+        end = wire.index(b"\r\n", place)
+        sizes.append(int(wire[place:end], 16))
+        if not sizes[-1]:
+            return sizes
+        place = end + 2 + sizes[-1] + 2
+
+
 async def test_bytes_in_single_pieces_arrive(proxied: Proxied) -> None:
-    """However the network splits them (UKGovernmentBEIS/inspect_k8s_sandbox#198)."""
+    """However the network splits them."""
     lease, proxy, _ = proxied
     proxy.piece = 7
     await upload(proxied, "f", DATA[:50_000])

@@ -5,6 +5,7 @@ from typing import Any
 
 from temporalio import workflow
 
+from emberpool.pool.model.checkpoint import Checkpoint
 from emberpool.pool.model.claim import Source
 from emberpool.pool.model.command import CommandResult
 from emberpool.pool.model.errors import EmberpoolError
@@ -34,6 +35,7 @@ class GroupSeen(Frozen):
     pods: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
     recycled: tuple[str, ...] = ()
+    saved: tuple[Checkpoint, ...] = ()
     error: str = ""
 
     @property
@@ -153,8 +155,8 @@ class SaveAll:
         try:
             SandboxGroup.open(plan.size + 1, from_=saved, **where)
         except EmberpoolError as error:
-            return GroupSeen(results=tuple(results), error=f"{type(error).__name__}: {error}")
-        return GroupSeen(results=tuple(results))
+            return GroupSeen(results=tuple(results), saved=saved, error=f"{type(error).__name__}: {error}")
+        return GroupSeen(results=tuple(results), saved=saved)
 
 
 GROUP_FLOWS = (Together, OneOfAnImage, Apart, SaveAll)

@@ -116,6 +116,15 @@ async def test_what_happened_is_counted(scraped: Scraped) -> None:
     assert any(name.startswith("temporal_workflow_task") for name in families)
 
 
+async def test_a_sandbox_that_waited_is_claimed_once(scraped: Scraped) -> None:
+    """A wait in line learns of the pod before the call does: the serve share counts sandboxes, not questions."""
+    assert all(one.ok for one in await asyncio.gather(*[scraped.call("sleep 0.5") for _ in range(5)]))
+    families = await scraped.scrape()
+    claims = ("emberpool_claims", "emberpool_claims_total")
+    assert value(families, *claims, outcome="wait") >= 2, "three pods at most"
+    assert value(families, *claims, outcome="claimed") == 5
+
+
 async def test_every_family_is_declared_and_resolves_a_millisecond(scraped: Scraped) -> None:
     """What is served is what measures.py declares, label by label; latencies tell 1 ms from 2, the SDK's too."""
     await scraped.call("true")

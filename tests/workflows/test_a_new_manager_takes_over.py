@@ -28,7 +28,7 @@ async def holds(site: Site, ceiling: int, warm: int) -> None:
 async def test_a_manager_started_anew_is_obeyed(site: Site) -> None:
     """After a terminated manager the next one starts at version 1: its targets and budgets count all the same."""
     name = names.pool_manager_id(site.settings.deployment, "py")
-    handle = site.client.get_workflow_handle_for(PoolManager.run, name)
+    handle = site.client.get_workflow_handle(name)
     for _ in range(3):
         await handle.signal(PoolManager.set_budget, Budget(max_pods=3, min_warm=0))
     await holds(site, 3, 0)

@@ -49,6 +49,14 @@ class Used:
         await age(self.index, self.name, 31)
         return epoch
 
+    async def cut_after_reset(self) -> int:
+        """The same, but its worker died when the new emberd was reset already, before the index heard of it."""
+        epoch = await self.cut_after_restart()
+        anew = await self.now()
+        await self.pool.client.fence(anew, epoch)
+        assert (await self.pool.client.recycle(anew, epoch)).holds
+        return epoch
+
     async def now(self) -> PodAddress:
         """Where its emberd is, by the boot that it has now."""
         state = await self.pool.client.state(self.name, self.address.endpoint)
@@ -98,6 +106,41 @@ async def test_the_next_recycle_goes_on_after_the_restart(used: Used) -> None:
     following = await claimed(used.index, "r2")
     assert following.source is Source.REUSE and following.pod == anew
     assert await run(used.pool, following, "r2", "ls") == ""
+
+
+async def test_the_next_recycle_goes_on_after_the_reset(used: Used) -> None:
+    """A pod that is clean already, in a life that nobody has used, is reset once more and goes back to its caller."""
+    await used.cut_after_reset()
+    anew = await used.now()
+    result = await recycle(used.pool, used.name)
+    proof = result.attestation
+    assert result.outcome is RecycleOutcome.IDLE and proof is not None and proof.holds, result
+    assert proof.restarted and proof.tier is RecycleTier.ROOM
+    following = await claimed(used.index, "r2")
+    assert following.source is Source.REUSE and following.pod == anew
+    assert await run(used.pool, following, "r2", "ls") == ""
+
+
+@pytest.mark.parametrize("lost", ["used", "account"])
+async def test_a_clean_pod_that_a_recycle_did_not_leave_is_given_up(used: Used, lost: str) -> None:
+    """Somebody has used it since, or it does not know any more whose it was: neither is what a recycle leaves."""
+    if lost == "account":
+        epoch = (await recycling(used.index, used.name)).epoch
+        await used.pool.client.fence(used.address, epoch)
+        (account,) = (used.supervisor.data / "pods" / used.name).glob("**/state.json")
+        account.unlink()
+        assert await used.pool.provider.restart(used.name, epoch) == ""
+        await age(used.index, used.name, 31)
+    else:
+        epoch = await used.cut_after_reset()
+        anew = await used.now()
+        tag = (await used.pool.client.state(used.name, anew.endpoint)).tag
+        proof, command = LeaseProof("r9", epoch + 1, tag, 60.0), Command(shell="echo left > f")
+        assert (await used.pool.client.run(anew, proof, ExecutionId("r9"), command)).ok
+        await used.pool.client.fence(anew, epoch + 1)
+        assert (await used.pool.client.recycle(anew, epoch + 1)).holds
+    result = await recycle(used.pool, used.name)
+    assert result.outcome is RecycleOutcome.DRAINED and "other_boot" in result.reason and "clean" in result.reason
 
 
 async def test_it_is_started_anew_once(used: Used, caplog: pytest.LogCaptureFixture) -> None:

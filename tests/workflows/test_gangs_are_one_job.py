@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from fixtures.stack import Site, running_site, site_settings
+from scenarios.gangs import SaveAll
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
@@ -79,6 +80,7 @@ async def test_one_command_per_rank_or_one_for_all(isolated: Site) -> None:
 
 
 FILES = [{"path": "f", "text": "f\n"}]
+SAVED = {"sha256": "0" * 64, "image": "base"}
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -91,6 +93,19 @@ async def test_one_rank_that_fails_ends_the_others(isolated: Site, failing: str)
     assert (result.failed_rank, result.results[0].outcome) == (1, Outcome.CANCELLED), result
     assert result.results[1].exit_code == 3 or result.results[1].signal == 9
     await isolated.settled()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_every_rank_starts_from_the_checkpoint(isolated: Site) -> None:
+    """One for all, or one by rank as a group saves them; code and files come after it."""
+    plan = isolated.group_plan(caller="g", size=2)
+    seen = await isolated.client.execute_workflow(SaveAll.run, plan, id=uuid.uuid4().hex, task_queue=isolated.queue)
+    saved = [one.model_dump(mode="json") for one in seen.saved]
+    look = {"shell": "cat mine f; echo $RANK"}
+    same = await gang(isolated, command=look, checkpoint=saved[1], files=FILES)
+    assert [result.text for result in same.results] == ["1\nf\n0\n", "1\nf\n1\n"]
+    own = await gang(isolated, command=look, checkpoints=saved[::-1], files=FILES)
+    assert [result.text for result in own.results] == ["1\nf\n0\n", "0\nf\n1\n"]
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -113,6 +128,11 @@ async def test_a_job_starts_as_a_typed_workflow_too(isolated: Site) -> None:
         ({"comand": {"shell": "a"}}, "InvalidInput: comand: no such field"),
         ({"command": {"shell": "a"}, "secrets": {"K": "word"}}, "InvalidInput: secrets: "),
         ({"command": {"shell": "a"}, "port": 80}, "InvalidInput: port: "),
+        (
+            {"command": {"shell": "a"}, "checkpoints": [SAVED]},
+            "InvalidInput: input: checkpoints: there are 1 for 2 ranks",
+        ),
+        ({"command": {"shell": "a"}, "checkpoint": SAVED}, "InvalidInput: source: file://"),
         ({"command": {"shell": "a"}, "peers": True}, "InvalidInput: peers: pods of profile 'two' cannot reach"),
         ({"command": {"shell": "a"}, "size": 3}, "NoCapacity: "),
     ],
