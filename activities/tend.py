@@ -16,6 +16,7 @@ from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import TendInput, TendOutput
 from emberpool.activities.pools import Pool, Pools
 from emberpool.activities.probe import pages, probe_idle
+from emberpool.activities.queue_share import follow_queue
 from emberpool.activities.rebuild import rebuild
 from emberpool.activities.recycle import delete, recycle
 from emberpool.activities.start import start_warm
@@ -66,6 +67,7 @@ class Tending:
             async with heartbeating(self._pools.heartbeat_s, lambda: tender.done), asyncio.TaskGroup() as group:
                 tender.beside(group, tender.watch(group))
                 tender.beside(group, tender.probe())
+                tender.beside(group, follow_queue(pool))
                 await tender.rounds(group, time.monotonic() + STAY_S)
                 await tender.stop()
             return tender.done

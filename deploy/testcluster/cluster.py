@@ -21,6 +21,8 @@ from testcluster.processes import Processes
 from testcluster.traces import Traces
 
 FAKE_NODES = 10
+SILENT_NODE = "15s"
+"""Time after which a node that renews its lease no more counts as not ready, for 50 s as usual."""
 KUBELET_FOLDERS = ("/var/lib/kubelet", "/var/log/containers", "/run/containerd", "/var/lib/cni")
 """Folders that the kubelet and the shims make whatever they are told; removed again if they were not there before."""
 
@@ -74,7 +76,8 @@ class Cluster:
         for name in reversed(self.processes.names()):
             if name == "containerd":
                 self.containerd.end_shims()
-            self.processes.stop(name)
+            # What it would still do for its clients and its state, both of which go with it, takes seconds.
+            self.processes.stop(name, 1.0 if name == "kube-apiserver" else 10.0)
         self.containerd.end_shims()
         self.rules.remove()
         remove_bridge()
@@ -115,7 +118,9 @@ class Cluster:
             # What pods trust: without it they get an empty file.
             "root-ca-file": self.api.folder / "apiserver.crt",
         }
-        self._start("kube-controller-manager", {**common, **accounts})
+        # Tests wait for nodes that are silent; these renew their leases every 2 and 5 s.
+        patience = {"node-monitor-grace-period": SILENT_NODE, "node-monitor-period": "2s"}
+        self._start("kube-controller-manager", {**common, **accounts, **patience})
         self._start("kube-scheduler", common)
 
     def _start_kwok(self) -> None:
@@ -124,6 +129,7 @@ class Cluster:
             "manage-all-nodes": "false",
             "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
             "config": self.where.stages,
+            "node-lease-duration-seconds": 20,
         }
         self._start("kwok", options)
 
