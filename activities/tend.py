@@ -68,6 +68,7 @@ class Tending:
                 tender.beside(group, tender.watch(group))
                 tender.beside(group, tender.probe())
                 tender.beside(group, follow_queue(pool))
+                tender.beside(group, tender.sweep_gangs())
                 await tender.rounds(group, time.monotonic() + STAY_S)
                 await tender.stop()
             return tender.done
@@ -180,8 +181,15 @@ class Tender:
             await asyncio.sleep(PROBE_S)
             await self._quietly(lambda: probe_idle(self._pool, PROBE_S))
 
+    async def sweep_gangs(self) -> None:
+        """Delete what ended gangs have left in the cluster, at leisure."""
+        gangs = self._pool.gangs
+        while gangs is not None:
+            await asyncio.sleep(COMPARE_S)
+            await self._quietly(gangs.sweep)
+
     async def _saw(self, group: asyncio.TaskGroup, facts: PodFacts) -> None:
-        """Deletions are chores: one that does not end, as of a pod on a lost node, must not keep us from hearing more."""
+        """Deletions are chores: one that does not end, as on a lost node, must not keep us from hearing more."""
         if facts.phase is not Phase.FAILED:
             if await self._pool.index.pod(facts.name) is None:
                 # The intent to create is written first, so a pod without a record is nobody's (e2b-dev/infra#3637).

@@ -19,6 +19,7 @@ from emberpool.pool.layers.store import LayerStore
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile, ProviderKind
 from emberpool.pool.providers.kubernetes.access import Access, KubernetesApi
+from emberpool.pool.providers.kubernetes.gangs import Gangs
 from emberpool.pool.providers.kubernetes.provider import KubernetesProvider
 from emberpool.pool.providers.kubernetes.queue import KueueQueue
 from emberpool.pool.providers.local.provider import LocalProvider
@@ -63,6 +64,7 @@ async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics
             tenant=settings.tenant,
             pool_key=key,
             metrics=(metrics or Metrics()).of(profile.name),
+            gangs=open_gangs(profile, settings, stack),
             queue=open_queue(profile, settings, stack),
         )
         stack.push_async_callback(pool.afterwards.aclose)
@@ -87,6 +89,15 @@ def open_queue(profile: Profile, settings: Settings, stack: AsyncExitStack) -> K
     api = KubernetesApi(kubernetes_access(settings))
     stack.push_async_callback(api.aclose)
     return KueueQueue(api, queue.cluster_queue)
+
+
+def open_gangs(profile: Profile, settings: Settings, stack: AsyncExitStack) -> Gangs | None:
+    """What connects the pods of a profile's gangs in a cluster, closed with the stack. Opens nothing yet."""
+    if not profile.gang_peers or profile.provider is not ProviderKind.KUBERNETES:
+        return None
+    api = KubernetesApi(kubernetes_access(settings))
+    stack.push_async_callback(api.aclose)
+    return Gangs(api, profile.name, settings.deployment)
 
 
 def kubernetes_access(settings: Settings) -> Access:

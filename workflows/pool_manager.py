@@ -95,7 +95,8 @@ class PoolStatus(Frozen):
 
 @workflow.defn(name=names.POOL_MANAGER)
 class PoolManager:
-    """Holds targets, carries out plans, starts the tending. Signals: set_budget, set_queue_share, drain. Query: status."""
+    """Holds targets, carries out plans, starts the tending. Signals: set_budget, set_queue_share, drain.
+    Query: status."""
 
     @workflow.init
     def __init__(self, state: PoolManagerInput) -> None:
@@ -281,6 +282,10 @@ class PoolManager:
             f"{plan.idle_fresh} warm and unused (target {state.min_warm}), {plan.waiting} requests waiting; "
             f"as of {workflow.now():%H:%M:%S} UTC\n\n"
             f"| state | {GAP}pods | {GAP}meaning |\n| :--- | ---: | :--- |\n{rows}\n"
-            + (f"\nIts queue leaves it {state.queue_share} of {state.max_pods}.\n" if self._ceiling < state.max_pods else "")
+            + (
+                f"\nIts queue leaves it {state.queue_share} of {state.max_pods}.\n"
+                if self._ceiling < state.max_pods
+                else ""
+            )
             + (f"\n**Last failure**: {self._failure[:300]}\n" if self._failure else "")
         )

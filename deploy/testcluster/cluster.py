@@ -21,7 +21,7 @@ from testcluster.processes import Processes
 from testcluster.traces import Traces
 
 FAKE_NODES = 10
-SILENT_NODE = "15s"
+SILENT_NODE = "24s"
 """Time after which a node that renews its lease no more counts as not ready, for 50 s as usual."""
 KUBELET_FOLDERS = ("/var/lib/kubelet", "/var/log/containers", "/run/containerd", "/var/lib/cni")
 """Folders that the kubelet and the shims make whatever they are told; removed again if they were not there before."""
@@ -118,7 +118,7 @@ class Cluster:
             # What pods trust: without it they get an empty file.
             "root-ca-file": self.api.folder / "apiserver.crt",
         }
-        # Tests wait for nodes that are silent; these renew their leases every 2 and 5 s.
+        # Tests wait for nodes that are silent; kwok renews their leases about every 10 s.
         patience = {"node-monitor-grace-period": SILENT_NODE, "node-monitor-period": "2s"}
         self._start("kube-controller-manager", {**common, **accounts, **patience})
         self._start("kube-scheduler", common)
@@ -129,7 +129,6 @@ class Cluster:
             "manage-all-nodes": "false",
             "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
             "config": self.where.stages,
-            "node-lease-duration-seconds": 20,
         }
         self._start("kwok", options)
 

@@ -30,7 +30,7 @@ ANSWER_S = 15.0
 AGAIN_S = 5.0
 """The same for a run's next question after one that was not answered."""
 SILENT_S = 30.0
-"""Seconds without any answer before a run gives up, however few questions that are: a pod that hangs is known by then."""
+"""Seconds without any answer before a run gives up, however few questions that are."""
 TRANSFER_S = 120.0
 """Seconds for a call that carries a file, or kills and resets."""
 REATTACH_TRIES = 6

@@ -80,7 +80,7 @@ class KubernetesPods(Strict):
 
     @model_validator(mode="after")
     def _queue_is_shared_by_something(self) -> Self:
-        has = {"", "cpu"} | ({self.gpu.resource} if self.gpu is not None else set())
-        if self.queue is not None and self.queue.resource not in has:
-            raise ValueError(f"queue.resource {self.queue.resource!r} is nothing that these pods take: {sorted(has)[1:]}")
+        has = ["cpu"] if self.gpu is None else ["cpu", self.gpu.resource]
+        if self.queue is not None and self.queue.resource not in ["", *has]:
+            raise ValueError(f"queue.resource {self.queue.resource!r} is nothing that these pods take; they take {has}")
         return self

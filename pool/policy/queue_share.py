@@ -32,8 +32,8 @@ def queue_share(now: QueueStanding, held: int, per_pod: float, keep: int) -> int
 
 
 def next_share(before: int | None, wanted: int) -> int:
-    """The share to tell now: a smaller one at once, a larger one by a quarter at a time, since what is free for a moment
-    is often the gap between two jobs of somebody else's."""
+    """The share to tell now: a smaller one at once, a larger one by a quarter at a time, since what is free for a
+    moment is often the gap between two jobs of somebody else's."""
     if before is None or wanted <= before:
         return wanted
     return min(wanted, before + max(1, before // 4))

@@ -66,7 +66,7 @@ async def test_a_pool_makes_way_for_what_waits(
     pods; a second one waits for a core, and leaves it what it keeps whatever waits. As the jobs go, the pool grows to
     its budget again, which never changed."""
     monkeypatch.setattr(queue_share, "LOOK_S", 0.5)
-    about = {"cpu": 0.1, "queue": {"cluster_queue": "shared", "keep": 1}}
+    about: Json = {"cpu": 0.1, "queue": {"cluster_queue": "shared", "keep": 1}}
     of = cluster_profile(min_warm=4, max_pods=4, kubernetes=about)
     async with kubernetes_pool(stack, cluster.access, of) as site:
         handle = site.client.get_workflow_handle(names.pool_manager_id(site.settings.deployment, of.name))
@@ -173,7 +173,7 @@ def _pod(cpu: str, command: list[str] | None = None, **more: Any) -> Json:
 
 
 def _job(name: str, cpu: str = "1") -> Json:
-    """Of a core (or `cpu`) and half a gibibyte; its pod finds no node, so that it keeps its quota until it is deleted."""
+    """Of `cpu` cores and half a gibibyte; its pod finds no node, so that it keeps its quota until it is deleted."""
     pod = _pod(cpu)
     pod["containers"][0]["resources"]["requests"]["memory"] = "512Mi"
     pod["restartPolicy"] = "Never"
