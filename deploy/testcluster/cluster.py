@@ -5,8 +5,9 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from testcluster.api import Api
@@ -21,8 +22,6 @@ from testcluster.processes import Processes
 from testcluster.traces import Traces
 
 FAKE_NODES = 10
-SILENT_NODE = "24s"
-"""Time after which a node that renews its lease no more counts as not ready, for 50 s as usual."""
 KUBELET_FOLDERS = ("/var/lib/kubelet", "/var/log/containers", "/run/containerd", "/var/lib/cni")
 """Folders that the kubelet and the shims make whatever they are told; removed again if they were not there before."""
 
@@ -111,17 +110,35 @@ class Cluster:
         archive.unlink()
 
     def _start_control(self) -> None:
-        common = {"kubeconfig": self.api.kubeconfig, "leader-elect": "false", "secure-port": 0}
+        self._start_controllers()
+        self._start("kube-scheduler", self._common)
+
+    @property
+    def _common(self) -> dict[str, object]:
+        return {"kubeconfig": self.api.kubeconfig, "leader-elect": "false", "secure-port": 0}
+
+    def _start_controllers(self, **more: str) -> None:
         accounts = {
             "service-account-private-key-file": self.api.folder / "accounts.key",
             "use-service-account-credentials": "false",
             # What pods trust: without it they get an empty file.
             "root-ca-file": self.api.folder / "apiserver.crt",
         }
-        # Tests wait for nodes that are silent; kwok renews their leases about every 10 s.
-        patience = {"node-monitor-grace-period": SILENT_NODE, "node-monitor-period": "2s"}
-        self._start("kube-controller-manager", {**common, **accounts, **patience})
-        self._start("kube-scheduler", common)
+        self._start("kube-controller-manager", {**self._common, **accounts, **more})
+
+    @contextmanager
+    def hasty(self) -> Generator[None]:
+        """For as long as the block lasts, nodes count as not ready after 8 s of silence instead of 50.
+
+        Others than those that are meant may then do so too, since they are to be heard of every 10 s.
+        """
+        self.processes.stop("kube-controller-manager")
+        self._start_controllers(**{"node-monitor-grace-period": "8s", "node-monitor-period": "1s"})
+        try:
+            yield
+        finally:
+            self.processes.stop("kube-controller-manager")
+            self._start_controllers()
 
     def _start_kwok(self) -> None:
         options = {

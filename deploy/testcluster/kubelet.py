@@ -44,7 +44,6 @@ def kubelet_config(folder: Path, api: Api, containerd: Containerd) -> dict[str, 
         "imageGCHighThresholdPercent": 100,
         "serializeImagePulls": False,
         "nodeStatusUpdateFrequency": "5s",
-        "nodeLeaseDurationSeconds": 8,
         "clusterDomain": "cluster.local",
     }
 

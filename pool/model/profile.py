@@ -128,8 +128,8 @@ class Profile(Strict):
             )
         if self.gang_peers and self.provider is ProviderKind.KUBERNETES and self.network is Network.NONE:
             raise ValueError(
-                "gang_peers is refused for provider 'kubernetes' with network 'none', by which each job has a network of "
-                "its own: use network 'open', whose reach your network policies bound"
+                "gang_peers is refused for provider 'kubernetes' with network 'none', by which each job has a network "
+                "of its own: use network 'open', whose reach your network policies bound"
             )
         for name, root in self.images.items():
             if self.provider is ProviderKind.LOCAL and not Path(root).is_absolute():
