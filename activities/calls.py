@@ -14,6 +14,7 @@ from temporalio import activity
 from emberpool.activities import gang_network
 from emberpool.activities.models import Lease
 from emberpool.activities.pools import Pool
+from emberpool.activities.silence import SILENT, hangs
 from emberpool.pool.client.emberd_client import LeaseProof
 from emberpool.pool.client.trust import lacks_trust
 from emberpool.pool.index.contract import MustDrain
@@ -195,16 +196,20 @@ async def _ended(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefuse
 
 
 async def _lost_or(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
-    """SandboxLost if the pod is certainly gone or refuses the lease for good, else the transient error itself."""
+    """SandboxLost if the pod is gone, hangs, or refuses the lease for good, else the transient error itself."""
     executed = "unknown" if error.sent or activity.info().attempt > 1 else "no"
     if isinstance(error, PodRefused):
         return SandboxLost(LOST_WORDS[error.word], executed, error.detail) if error.word in LOST_WORDS else error
     if lacks_trust(error):
         return error  # another worker may have the trust that this one lacks
     facts = await pool.provider.wait_ready(claimed.pod.name, 0)
+    seen = facts.reason or "pod_gone"
     if facts.phase is Phase.READY and facts.uid == claimed.pod.uid:
-        return error
-    return SandboxLost(await _why_lost(pool, ref, claimed.pod.name, facts.reason or "pod_gone"), executed, error.detail)
+        if not await hangs(pool, claimed.pod):
+            return error
+        seen = SILENT
+        log.warning("pod %s hangs and is given up: %s", claimed.pod.name, error)
+    return SandboxLost(await _why_lost(pool, ref, claimed.pod.name, seen), executed, error.detail)
 
 
 async def _why_lost(pool: Pool, ref: SandboxRef, name: PodName, seen: str) -> str:

@@ -94,7 +94,8 @@ class Managing:
                 raise
             log.warning("planning %s: %s", pool.profile.name, error)
             return None
-        return _output(counts, plan(counts, standby=pool.profile.standby), tuple(retire))
+        output = _output(counts, plan(counts, standby=pool.profile.standby), tuple(retire))
+        return output.model_copy(update={"follows_queue": pool.queue is not None})
 
     @activity.defn(name=names.LOOK_AT_POOL)
     async def look_at_pool(self, call: LookInput) -> PoolView:

@@ -149,6 +149,13 @@ class PoolInput(Frozen):
     """A manager's first plan: return at once if the index holds what another manager wrote."""
 
 
+class ShareOfQueue(Frozen):
+    """Argument of the signal `set_queue_share`."""
+
+    max_pods: int | None = None
+    """Pods that the pool's queue leaves it; None: it follows none any more."""
+
+
 class PlanOutput(Frozen):
     """What the pool needs now, bounded, and what it looks like."""
 
@@ -164,6 +171,8 @@ class PlanOutput(Frozen):
     min_warm: int = 0
     standby: int = 0
     """Pods to create that stand by."""
+    follows_queue: bool = True
+    """Whether its worker's profile names a queue; if not, what one said before counts no more."""
 
 
 class LookInput(Frozen):

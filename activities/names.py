@@ -60,6 +60,7 @@ POOL_MANAGER: Final = "EmberpoolPoolManager"
 SANDBOX_SESSION: Final = "EmberpoolSandboxSession"
 
 SET_BUDGET: Final = "set_budget"
+SET_QUEUE_SHARE: Final = "set_queue_share"
 APPLY_PROFILE: Final = "apply_profile"
 DRAIN: Final = "drain"
 POOL_STATUS: Final = "status"

@@ -18,6 +18,8 @@ from emberpool.pool.model.claim import ClaimReply, Rebuilding, SandboxRef
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.ids import PodName, Tag
 from emberpool.pool.model.profile import Profile
+from emberpool.pool.providers.kubernetes.gangs import Gangs
+from emberpool.pool.providers.kubernetes.queue import KueueQueue
 from emberpool.pool.providers.provider import Provider
 from emberpool.pool.tag import caller_tag
 
@@ -38,6 +40,10 @@ class Pool:
     pool_key: bytes = field(repr=False)
     metrics: PoolMetrics
     afterwards: Afterwards = field(default_factory=Afterwards)
+    gangs: Gangs | None = None
+    """What connects the pods of gangs in a cluster, if the profile has `gang_peers`."""
+    queue: KueueQueue | None = None
+    """The queue that the profile names, if it names one."""
 
     def tag(self, ref: SandboxRef) -> Tag:
         """The caller's tag; namespace and tenant are this activity's and worker's, whatever the workflow says."""

@@ -48,20 +48,21 @@ class Recycling:
         """End the request whatever its state, and recycle the pod that it held, if any."""
         with translated():
             async with heartbeating(self._pools.heartbeat_s, lambda: None):
-                return await release_request(self._pools.get(call.ref.spec.profile), call.ref.request_id)
+                pool, gang = self._pools.get(call.ref.spec.profile), call.ref.gang
+                return await release_request(pool, call.ref.request_id, gang is not None and gang.peers)
 
 
-async def release_request(pool: Pool, request_id: RequestId) -> RecycleResult:
-    """Release by request id; whatever is interrupted after that is finished by `tend_pool`."""
+async def release_request(pool: Pool, request_id: RequestId, peers: bool = True) -> RecycleResult:
+    """Release by request id; whatever is interrupted after that is finished by `tend_pool`. `peers`: see `recycle`."""
     released = await pool.index.release(request_id)
     if isinstance(released, NothingHeld):
         return RecycleResult(outcome=RecycleOutcome.NO_POD)
-    return await recycle(pool, released.pod)
+    return await recycle(pool, released.pod, peers)
 
 
-async def recycle(pool: Pool, name: PodName) -> RecycleResult:
+async def recycle(pool: Pool, name: PodName, peers: bool = True) -> RecycleResult:
     """Recycle one dirty pod; a pod that does not prove its reset is deleted. If this worker lacks the trust to ask it,
-    another takes it up, after half a minute.
+    another takes it up, after half a minute. `peers`: whether it may have been connected to a gang; False is known.
 
     Raises:
         PoolUnavailable: the index or the provider cannot be reached; the pod stays dirty, recycling or draining.
@@ -70,6 +71,8 @@ async def recycle(pool: Pool, name: PodName) -> RecycleResult:
     if isinstance(started, NotDirty):
         return RecycleResult(outcome=RecycleOutcome.ALREADY, pod=name)
     watch = Stopwatch()
+    if peers and pool.gangs is not None:
+        await pool.gangs.leave(name, started.epoch)
     try:
         attestation, reason, boot_id = await _reset(pool, started)
     except PodUnreachable as error:

@@ -133,7 +133,7 @@ class OneShot:
     async def _leave(self, ref: SandboxRef) -> RecycleOutcome | None:
         """Give the pod back. Trouble here is no trouble of the call: `tend_pool` finishes what is left."""
         try:
-            return (await release_request(self._pools.get(ref.spec.profile), ref.request_id)).outcome
+            return (await release_request(self._pools.get(ref.spec.profile), ref.request_id, False)).outcome
         except EmberpoolError as error:
             log.warning("request %s: not released yet: %s", ref.request_id, error)
             return None

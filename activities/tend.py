@@ -16,6 +16,7 @@ from emberpool.activities.heartbeats import heartbeating
 from emberpool.activities.models import TendInput, TendOutput
 from emberpool.activities.pools import Pool, Pools
 from emberpool.activities.probe import pages, probe_idle
+from emberpool.activities.queue_share import follow_queue
 from emberpool.activities.rebuild import rebuild
 from emberpool.activities.recycle import delete, recycle
 from emberpool.activities.start import start_warm
@@ -64,8 +65,10 @@ class Tending:
             pool = self._pools.get(call.profile)
             tender = Tender(pool, self._pools.sweep_quiet_s)
             async with heartbeating(self._pools.heartbeat_s, lambda: tender.done), asyncio.TaskGroup() as group:
-                tender.beside(group, tender.watch())
+                tender.beside(group, tender.watch(group))
                 tender.beside(group, tender.probe())
+                tender.beside(group, follow_queue(pool))
+                tender.beside(group, tender.sweep_gangs())
                 await tender.rounds(group, time.monotonic() + STAY_S)
                 await tender.stop()
             return tender.done
@@ -162,12 +165,12 @@ class Tender:
                 await self._pool.index.pod_failed(name, "gone")
                 await self._delete(name, "gone")
 
-    async def watch(self) -> None:
+    async def watch(self, group: asyncio.TaskGroup) -> None:
         """Tell the index of pods that ended. Starts anew after trouble with the provider."""
         while True:
             try:
                 async for facts in self._pool.provider.watch():
-                    await self._saw(facts)
+                    await self._saw(group, facts)
             except EmberpoolError as error:
                 log.warning("watching %s: %s", self._pool.profile.name, error)
             await asyncio.sleep(ROUND_S)
@@ -178,14 +181,23 @@ class Tender:
             await asyncio.sleep(PROBE_S)
             await self._quietly(lambda: probe_idle(self._pool, PROBE_S))
 
-    async def _saw(self, facts: PodFacts) -> None:
+    async def sweep_gangs(self) -> None:
+        """Delete what ended gangs have left in the cluster, at leisure."""
+        gangs = self._pool.gangs
+        while gangs is not None:
+            await asyncio.sleep(COMPARE_S)
+            await self._quietly(gangs.sweep)
+
+    async def _saw(self, group: asyncio.TaskGroup, facts: PodFacts) -> None:
+        """Deletions are chores: one that does not end, as on a lost node, must not keep us from hearing more."""
         if facts.phase is not Phase.FAILED:
             if await self._pool.index.pod(facts.name) is None:
                 # The intent to create is written first, so a pod without a record is nobody's (e2b-dev/infra#3637).
-                await self._delete(facts.name, "orphan")
+                self._chore(group, facts.name, partial(self._delete, facts.name, "orphan"))
             return
-        await self._pool.index.pod_failed(facts.name, facts.reason or "pod_gone")
-        await self._delete(facts.name, facts.reason or "pod_gone")
+        reason = facts.reason or "pod_gone"
+        await self._pool.index.pod_failed(facts.name, reason)
+        self._chore(group, facts.name, partial(self._delete, facts.name, reason))
 
     async def _recycle(self, name: PodName) -> None:
         result = await recycle(self._pool, name)

@@ -18,8 +18,10 @@ from emberpool.pool.layers.source import LayerSource
 from emberpool.pool.layers.store import LayerStore
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile, ProviderKind
-from emberpool.pool.providers.kubernetes.access import Access
+from emberpool.pool.providers.kubernetes.access import Access, KubernetesApi
+from emberpool.pool.providers.kubernetes.gangs import Gangs
 from emberpool.pool.providers.kubernetes.provider import KubernetesProvider
+from emberpool.pool.providers.kubernetes.queue import KueueQueue
 from emberpool.pool.providers.local.provider import LocalProvider
 from emberpool.pool.providers.provider import Provider
 from emberpool.pool.secrets import SecretSource
@@ -62,6 +64,8 @@ async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics
             tenant=settings.tenant,
             pool_key=key,
             metrics=(metrics or Metrics()).of(profile.name),
+            gangs=open_gangs(profile, settings, stack),
+            queue=open_queue(profile, settings, stack),
         )
         stack.push_async_callback(pool.afterwards.aclose)
         pools.append(pool)
@@ -77,6 +81,31 @@ def open_layers(settings: Settings) -> tuple[LayerSource, SecretSource]:
     return source, SecretSource(settings.secret_env_prefix, settings.secret_dir)
 
 
+def open_queue(profile: Profile, settings: Settings, stack: AsyncExitStack) -> KueueQueue | None:
+    """The queue that a profile names, closed with the stack. Opens nothing yet."""
+    queue = profile.kubernetes.queue
+    if queue is None or profile.provider is not ProviderKind.KUBERNETES:
+        return None
+    api = KubernetesApi(kubernetes_access(settings))
+    stack.push_async_callback(api.aclose)
+    return KueueQueue(api, queue.cluster_queue)
+
+
+def open_gangs(profile: Profile, settings: Settings, stack: AsyncExitStack) -> Gangs | None:
+    """What connects the pods of a profile's gangs in a cluster, closed with the stack. Opens nothing yet."""
+    if not profile.gang_peers or profile.provider is not ProviderKind.KUBERNETES:
+        return None
+    api = KubernetesApi(kubernetes_access(settings))
+    stack.push_async_callback(api.aclose)
+    return Gangs(api, profile.name, settings.deployment)
+
+
+def kubernetes_access(settings: Settings) -> Access:
+    """Which cluster, and which namespace of it."""
+    config = str(settings.kubernetes_config or "")
+    return Access(namespace=settings.kubernetes_namespace, kubeconfig=config, context=settings.kubernetes_context)
+
+
 def open_provider(profile: Profile, settings: Settings) -> Provider:
     """The provider that a profile names.
 
@@ -84,18 +113,13 @@ def open_provider(profile: Profile, settings: Settings) -> Provider:
         InvalidInput: the provider is not available here, or a setting that it needs is missing.
     """
     if profile.provider is ProviderKind.KUBERNETES:
-        access = Access(
-            namespace=settings.kubernetes_namespace,
-            kubeconfig=str(settings.kubernetes_config or ""),
-            context=settings.kubernetes_context,
-        )
         if profile.kubernetes.tls_secret and settings.tls_ca_file is None:
             raise InvalidInput(
                 "tls_ca_file",
                 f"is not set, and profile {profile.name!r} has kubernetes.tls_secret: name the authority's file",
             )
         key, trust = settings.pool_key(), settings.trust()
-        return KubernetesProvider(profile, access, key, settings.deployment, trust=trust)
+        return KubernetesProvider(profile, kubernetes_access(settings), key, settings.deployment, trust=trust)
     if settings.supervisor_socket is None:
         raise InvalidInput(
             "supervisor_socket", f"profile {profile.name!r} is local: start `emberpool dev`, or name its socket"

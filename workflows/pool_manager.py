@@ -17,6 +17,7 @@ from emberpool.activities.models import (
     PoolInput,
     RetireInput,
     RetireOutput,
+    ShareOfQueue,
     TendInput,
     TendOutput,
     WarmInput,
@@ -62,6 +63,8 @@ class PoolManagerInput(Frozen):
     profile_max_pods: int | None = None
     profile_min_warm: int | None = None
     """What the profile last said, so that only a change of it overrides a budget."""
+    queue_share: int | None = None
+    """Pods that the pool's queue leaves it; None: it follows none, or nothing was heard of it yet."""
     took_over: bool = False
     """Whether the versions that a manager before this one has written are known to be lower than ours."""
 
@@ -86,11 +89,14 @@ class PoolStatus(Frozen):
     deployment: str = ""
     profile: str = ""
     task_queue: str = ""
+    queue_share: int | None = None
+    """What its queue leaves it: then the smaller of this and `max_pods` is its ceiling."""
 
 
 @workflow.defn(name=names.POOL_MANAGER)
 class PoolManager:
-    """Holds targets, carries out plans, starts the tending. Signals: set_budget, drain. Query: status."""
+    """Holds targets, carries out plans, starts the tending. Signals: set_budget, set_queue_share, drain.
+    Query: status."""
 
     @workflow.init
     def __init__(self, state: PoolManagerInput) -> None:
@@ -118,7 +124,7 @@ class PoolManager:
     async def set_budget(self, budget: Budget) -> None:
         """Change the ceiling, and the warm target if it is given."""
         warm = self._state.min_warm if budget.min_warm is None else budget.min_warm
-        await self._change(budget.max_pods, min(warm, budget.max_pods))
+        await self._budget(budget.max_pods, min(warm, budget.max_pods))
 
     @workflow.signal(name=names.APPLY_PROFILE)
     async def apply_profile(self, profile: Budget) -> None:
@@ -135,7 +141,13 @@ class PoolManager:
     @workflow.signal(name=names.DRAIN)
     async def drain(self) -> None:
         """Set ceiling and warm target to zero: held pods finish, all others go."""
-        await self._change(0, 0)
+        await self._budget(0, 0)
+
+    @workflow.signal(name=names.SET_QUEUE_SHARE)
+    async def set_queue_share(self, share: ShareOfQueue) -> None:
+        """The queue observer says how many pods the pool's queue leaves it; its budget stays as it is."""
+        if share.max_pods != self._state.queue_share:
+            await self._change({"queue_share": share.max_pods}, f"the queue leaves {share.max_pods} pods")
 
     @workflow.query(name=names.POOL_STATUS)
     def status(self) -> PoolStatus:
@@ -150,18 +162,22 @@ class PoolManager:
             deployment=state.deployment,
             profile=state.profile,
             task_queue=state.task_queue,
+            queue_share=state.queue_share,
         )
 
-    async def _change(self, max_pods: int, min_warm: int) -> None:
-        update = {"max_pods": max_pods, "min_warm": min_warm, "version": self._state.version + 1}
-        self._state = self._state.model_copy(update=update)
+    async def _budget(self, max_pods: int, min_warm: int) -> None:
+        summary = f"budget: {max_pods} pods, {min_warm} warm"
+        await self._change({"max_pods": max_pods, "min_warm": min_warm}, summary)
+
+    async def _change(self, update: dict[str, int | None], summary: str) -> None:
+        self._state = self._state.model_copy(update={**update, "version": self._state.version + 1})
         targets = self._targets()
         try:
             await call(
                 names.SET_TARGETS,
                 targets,
                 Nothing,
-                summary=f"budget: {max_pods} pods, {min_warm} warm",
+                summary=summary,
                 config={"task_queue": self._queue},
             )
         except (EmberpoolError, ActivityError) as error:
@@ -176,6 +192,9 @@ class PoolManager:
             config={"task_queue": self._queue},
         )
         self._take_over()
+        if not self._plan.follows_queue and self._state.queue_share is not None:
+            update = {"queue_share": None, "version": self._state.version + 1}
+            self._state = self._state.model_copy(update=update)  # the next plan writes it
         self._show()
         if self._plan.retire:
             await call(
@@ -203,7 +222,8 @@ class PoolManager:
         plan, state = self._plan, self._state
         if state.took_over or plan.version == 0:
             return
-        same = (plan.max_pods, plan.min_warm) == (state.max_pods, state.min_warm)
+        wanted = self._targets()
+        same = (plan.max_pods, plan.min_warm) == (wanted.max_pods, wanted.min_warm)
         ahead = plan.version > state.version or (plan.version == state.version and not same)
         version = plan.version + 1 if ahead else state.version
         self._state = state.model_copy(update={"took_over": True, "version": version})
@@ -236,10 +256,16 @@ class PoolManager:
         return PoolInput(
             profile=state.profile,
             version=state.version,
-            max_pods=state.max_pods,
-            min_warm=state.min_warm,
+            max_pods=self._ceiling,
+            min_warm=min(state.min_warm, self._ceiling),
             take_over=not state.took_over,
         )
+
+    @property
+    def _ceiling(self) -> int:
+        """The budget, unless the pool's queue leaves it less."""
+        share = self._state.queue_share
+        return self._state.max_pods if share is None else min(self._state.max_pods, share)
 
     @property
     def _queue(self) -> str:
@@ -252,9 +278,14 @@ class PoolManager:
             f"| {one} | {GAP}{plan.by_state.get(one, 0)} | {GAP}{words} |" for one, words in MEANING.items()
         )
         workflow.set_current_details(
-            f"**Pool {state.profile}**: {held} of at most {state.max_pods} pods, {plan.leases} leased, "
+            f"**Pool {state.profile}**: {held} of at most {self._ceiling} pods, {plan.leases} leased, "
             f"{plan.idle_fresh} warm and unused (target {state.min_warm}), {plan.waiting} requests waiting; "
             f"as of {workflow.now():%H:%M:%S} UTC\n\n"
             f"| state | {GAP}pods | {GAP}meaning |\n| :--- | ---: | :--- |\n{rows}\n"
+            + (
+                f"\nIts queue leaves it {state.queue_share} of {state.max_pods}.\n"
+                if self._ceiling < state.max_pods
+                else ""
+            )
             + (f"\n**Last failure**: {self._failure[:300]}\n" if self._failure else "")
         )

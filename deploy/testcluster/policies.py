@@ -118,11 +118,11 @@ def _matches(selector: Json, what: Json) -> bool:
     return wanted.items() <= labels.items()
 
 
-def _ports(rule: Json) -> list[int]:
+def _ports(rule: Json) -> list[str]:
     ports: list[Json] = rule.get("ports") or []
     if not ports or any(one.get("protocol", "TCP") != "TCP" or not isinstance(one.get("port"), int) for one in ports):
         raise Unsupported(f"ports {ports}: only TCP ports by number are known")
-    return [int(one["port"]) for one in ports]
+    return [f"{one['port']}-{one['endPort']}" if "endPort" in one else str(one["port"]) for one in ports]
 
 
 def _set(addresses: Iterable[str]) -> str:

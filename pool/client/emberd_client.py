@@ -28,7 +28,9 @@ __all__ = ["EmberdClient", "EmberdState", "LeaseProof", "Progress", "pod_key"]
 ANSWER_S = 15.0
 """Seconds within which emberd answers a call that does not wait; added to every wait."""
 AGAIN_S = 5.0
-"""The same for a run's next question after one that was not answered: a pod that hangs is known within a minute."""
+"""The same for a run's next question after one that was not answered."""
+SILENT_S = 30.0
+"""Seconds without any answer before a run gives up, however few questions that are."""
 TRANSFER_S = 120.0
 """Seconds for a call that carries a file, or kills and resets."""
 REATTACH_TRIES = 6
@@ -101,21 +103,22 @@ class EmberdClient:
         """
         loop = asyncio.get_running_loop()
         give_up = loop.time() + command.time_limit_s + OVERTIME_S
-        lost, known, sent = 0, False, False
+        lost, known, sent, heard = 0, False, False, loop.time()
         while True:
             try:
                 wait_s, answer_s = (0.0, AGAIN_S) if lost else (poll_s, ANSWER_S)
                 answer = await self._poll(pod, proof, execution_id, command, wait_s, known, wait_s + answer_s)
             except PodUnreachable as error:
                 lost, sent = lost + 1, sent or error.sent
-                if lost > (REATTACH_TRIES if sent else CONNECT_TRIES) or loop.time() > give_up:
+                tries = REATTACH_TRIES if sent else CONNECT_TRIES
+                if lost > tries or loop.time() > min(give_up, heard + SILENT_S):
                     error.sent = sent
                     raise
                 await asyncio.sleep(min(2.0, 0.05 * 2**lost))
                 continue
             except PodRefused as error:
                 raise PodRefused(error.word, error.detail, sent or error.word == LEASE_OVER) from error
-            lost, known, sent = 0, True, True
+            lost, known, sent, heard = 0, True, True, loop.time()
             if not answer["running"]:
                 return command_result(answer, command.time_limit_s)
             if loop.time() > give_up:

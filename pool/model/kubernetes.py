@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from emberpool.pool.model.frozen import Strict
 from emberpool.pool.model.gpu_share import GpuShare
+from emberpool.pool.model.queue_share import QueueShare
 
 
 class Boundary(StrEnum):
@@ -27,6 +29,8 @@ class KubernetesPods(Strict):
     """Cores that it may use at most. None: what its node has to spare, shared by what pods asked for."""
     gpu: GpuShare | None = None
     """GPUs of each pod. None: none, whatever its image's variables ask of the node."""
+    queue: QueueShare | None = None
+    """The queue whose waiting work lowers the pool's ceiling. None: its budget alone says how many pods there are."""
     extra_memory_mb: int = Field(default=64, ge=32)
     """MiB beside `limits.memory_mb`: emberd's own, so that a job meets its limit before the container does."""
     scratch_mb: int = Field(default=4096, ge=64)
@@ -66,3 +70,17 @@ class KubernetesPods(Strict):
     """Pods created a second at most, by each worker."""
     starting_at_once: int = Field(default=50, ge=1)
     """Pods of this profile that may be starting at once, by each worker; a new one waits."""
+
+    @property
+    def shared_resource(self) -> tuple[str, float]:
+        """The resource by which the pool shares its queue's quota, and what one pod takes of it."""
+        if self.gpu is not None and (self.queue is None or self.queue.resource in ("", self.gpu.resource)):
+            return self.gpu.resource, float(self.gpu.count)
+        return "cpu", self.cpu
+
+    @model_validator(mode="after")
+    def _queue_is_shared_by_something(self) -> Self:
+        has = ["cpu"] if self.gpu is None else ["cpu", self.gpu.resource]
+        if self.queue is not None and self.queue.resource not in ["", *has]:
+            raise ValueError(f"queue.resource {self.queue.resource!r} is nothing that these pods take; they take {has}")
+        return self

@@ -94,7 +94,8 @@ class Profile(Strict):
     network: Network = Network.NONE
     gang_peers: bool = False
     """Whether pods of one gang may reach each other. Rooms of isolated local pods then have a network of their own, and
-    those of a gang one in common; plain ones share the host's loopback with everything. Kubernetes pods cannot."""
+    those of a gang one in common; plain ones share the host's loopback with everything. Kubernetes pods get a network
+    policy for each gang, which the cluster's network must enforce; it takes `network: open`."""
     warm_up: tuple[str, ...] = ()
     """Command run once in a new pod before it counts as ready."""
     kubernetes: KubernetesPods = KubernetesPods()
@@ -125,10 +126,10 @@ class Profile(Strict):
                 f"standby ({self.standby}) with kubernetes.gpu and sharing 'none' would hold whole devices for pods "
                 "that do nothing: set standby to 0, or sharing to 'time_slicing' where the device plugin shares"
             )
-        if self.gang_peers and self.provider is ProviderKind.KUBERNETES:
+        if self.gang_peers and self.provider is ProviderKind.KUBERNETES and self.network is Network.NONE:
             raise ValueError(
-                "gang_peers is refused for provider 'kubernetes': nothing would keep gangs of different callers apart; "
-                "let ranks meet outside of their pods, or use local pods"
+                "gang_peers is refused for provider 'kubernetes' with network 'none', by which each job has a network "
+                "of its own: use network 'open', whose reach your network policies bound"
             )
         for name, root in self.images.items():
             if self.provider is ProviderKind.LOCAL and not Path(root).is_absolute():

@@ -76,6 +76,7 @@ async def test_a_pods_whole_life(site: KubernetesSite) -> None:
         ("impersonate", "serviceaccounts", WORKERS),
         ("create", "rolebindings", SANDBOXES),
         ("patch", "networkpolicies", SANDBOXES),
+        ("create", "networkpolicies", SANDBOXES),
         ("get", "nodes/proxy", ""),
         ("list", "namespaces", ""),
     ],

@@ -2,25 +2,37 @@
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from fixtures.cluster import ClusterUp, KubernetesSite
+from fixtures.cluster import ClusterUp, KubernetesSite, audit_lines
+from fixtures.kubernetes_pool import CALLER, PROFILE, cluster_profile, kubernetes_pool
 from fixtures.local import new_name
+from fixtures.stack import Site
+from fixtures.waiting import wait_until
+from scenarios.gangs import Together
 from testcluster.cluster import Cluster
 from testcluster.image import POD_IMAGES
 from testcluster.network import NODE_ADDRESS
 from testcluster.policies import Unsupported, ruleset
 
+from emberpool.pool.model.command import Command
+from emberpool.pool.model.errors import PodRefused, PodUnreachable
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import Phase
-from emberpool.pool.providers.kubernetes.access import Access
+from emberpool.pool.model.tool import RunToolInput
+from emberpool.pool.providers.kubernetes import gangs
+from emberpool.pool.providers.kubernetes.access import Access, KubernetesApi
 from emberpool.pool.providers.kubernetes.provider import KubernetesProvider
 from emberpool.pool.providers.kubernetes.view import PORT
+from emberpool.worker.remote.tool import ToolClient
+from emberpool.worker.stack.embedded import EmbeddedStack
 
 BASE = Path(__file__).parents[2] / "deploy" / "base"
 SANDBOXES, WORKERS = "emberpool-sandboxes", "emberpool"
@@ -89,6 +101,173 @@ async def test_a_sandbox_reaches_nobody(site: KubernetesSite, policed: Cluster) 
             policed.kubectl, "exec", "--namespace", WORKERS, "worker", "--", "python3", "-c", from_worker
         )
         assert [line.split()[2] for line in said.splitlines()] == ["open", "shut", "open"], said
+
+
+SERVE = """
+import socket
+seen = []
+with socket.create_server(("", 29500)) as server:
+    while True:
+        link, peer = server.accept()
+        link.sendall((" ".join(seen) + "\\n").encode())
+        link.close()
+        seen.append(peer[0])
+"""
+MEET = """
+import os, socket, time
+while True:
+    try:
+        socket.create_connection((os.environ["MASTER_ADDR"], 29500), 0.7).close()
+        break
+    except OSError:
+        time.sleep(0.1)
+"""
+RANKS = f"""
+if [ $RANK = 0 ]; then (setsid python3 -c '{SERVE}' >/dev/null 2>&1 &); else python3 - <<'END'
+{MEET}END
+fi
+"""
+"""Rank 0 serves for as long as its gang lives, and tells who was there; the other ends once it was."""
+
+
+@pytest.mark.cluster
+async def test_a_gang_reaches_its_own_and_nobody_else_does(
+    policed: Cluster, stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pods with peers meet at their rendezvous, by a policy of their own beside the base's; neither another gang of
+    the same caller nor a sandbox without one gets in, to their emberds neither. Once it has ended no pod has its label,
+    and its policy is swept. Single calls cost no write of the API."""
+    access = Access(kubeconfig=str(policed.api.kubeconfig), namespace=SANDBOXES)
+    of = cluster_profile(min_warm=0, max_pods=5, network="open", gang_peers=True, kubernetes={"cpu": 0.1})
+    async with kubernetes_pool(stack, access, of) as site, enforced(policed):
+        plan = site.group_plan(size=2, peers=True, command=RANKS, pause_s=300)
+        gang = await site.client.start_workflow(Together.run, plan, id=uuid.uuid4().hex, task_queue=site.queue)
+
+        async def met() -> str:
+            """Address of rank 0, once the other was there; "" before."""
+            members = [one["status"]["podIP"] for one in await _labelled(policed)]
+            seen = {one: await _told(one) for one in members}
+            return next((one for one, told in seen.items() if (set(members) - {one}) & set(told)), "")
+
+        async def have_met() -> bool:
+            return bool(await met())
+
+        await wait_until(have_met, 60)
+        host, members = await met(), [one["status"]["podIP"] for one in await _labelled(policed)]
+        knock = f"python3 - <<'END'\nPLACES = {[(host, 29500), *((one, PORT) for one in members)]!r}\n{KNOCK}END\n"
+        other = site.group_plan(size=2, peers=True, command=knock)
+        seen = await site.client.execute_workflow(Together.run, other, id=uuid.uuid4().hex, task_queue=site.queue)
+        assert [[line.split()[2] for line in text.splitlines()] for text in seen.texts] == [["shut"] * 3] * 2, seen
+        writes = list[int]()
+        for _ in range(3):
+            alone = await _call(site, knock)
+            assert [line.split()[2] for line in alone.splitlines()] == ["shut"] * 3, alone
+            writes.append(len(_writes(policed)))
+        assert writes[0] == writes[-1], "but for its pod, a single call writes nothing"
+        assert set(await _told(host)) <= {*members, NODE_ADDRESS}, "nobody else was ever there"
+        await gang.cancel()
+
+        async def over() -> bool:
+            return not await _labelled(policed) and not (await site.index.counts()).leases
+
+        await wait_until(over, 60)
+        monkeypatch.setattr(gangs, "YOUNG_S", -60.0)
+        api = KubernetesApi(access)
+        await gangs.Gangs(api, of.name, site.settings.deployment).sweep()
+        await api.aclose()
+        left = await asyncio.to_thread(
+            policed.kubectl, "get", "networkpolicies", "--namespace", SANDBOXES, "-l", gangs.GANG_LABEL, "-o", "name"
+        )
+        assert left == ""
+
+
+@pytest.mark.cluster
+async def test_a_late_label_is_refused(site: KubernetesSite) -> None:
+    """A worker that wrote a label slowly, while its lease ended and the pod left its gang: what it writes comes too
+    late, and it hears from emberd that the lease is over."""
+    name, _ = await _ready(site.make(network="open"))
+    api = KubernetesApi(site.access)
+    joined = gangs.Gangs(api, "p", "d")
+
+    async def holds() -> None:
+        """It does."""
+
+    async def labels() -> dict[str, str]:
+        pod = await api.call("GET", f"/api/v1/namespaces/{SANDBOXES}/pods/{name}")
+        return dict(pod["metadata"]["labels"])
+
+    epochs = count(1)
+
+    async def ends_meanwhile() -> None:
+        if next(epochs) > 1:
+            raise PodRefused("stale_epoch", "the lease is over")
+        await joined.leave(name, 7)
+
+    try:
+        for _ in range(2):
+            await joined.join(name, "a" * 32, holds)
+            assert (await labels())[gangs.GANG_LABEL] == "a" * 32
+        await joined.leave(name, 5)
+        assert gangs.GANG_LABEL not in await labels()
+        with pytest.raises(PodRefused):
+            await joined.join(name, "b" * 32, ends_meanwhile)
+        assert gangs.GANG_LABEL not in await labels()
+        with pytest.raises(PodUnreachable, match="gone"):
+            await joined.join(PodName("none"), "a" * 32, holds)
+        await joined.leave(PodName("none"), 5)
+    finally:
+        await api.aclose()
+
+
+@asynccontextmanager
+async def enforced(policed: Cluster) -> AsyncGenerator[None]:
+    """Policies follow what the API says, about once a second, for as long as the block lasts."""
+
+    async def follow() -> None:
+        while True:
+            await asyncio.to_thread(policed.rules.apply)
+            await asyncio.sleep(0.5)
+
+    task = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _labelled(policed: Cluster) -> list[Any]:
+    """Pods that are in a gang."""
+    words = ("get", "pods", "--namespace", SANDBOXES, "-l", gangs.GANG_LABEL, "-o", "json")
+    return list(json.loads(await asyncio.to_thread(policed.kubectl, *words))["items"])
+
+
+async def _told(host: str) -> list[str]:
+    """Who was there before, as the server of rank 0 tells its host, which no policy keeps out."""
+    try:
+        reader, writer = await asyncio.wait_for(asyncio.open_connection(host, 29500), 1)
+    except (OSError, TimeoutError):
+        return []
+    line = await reader.readline()
+    writer.close()
+    return line.decode().split()
+
+
+def _writes(policed: Cluster) -> list[str]:
+    """Changes of pods and policies by workers, as the API server's audit log has them."""
+    lines = [line for line in audit_lines(policed) if "python" in str(line.get("userAgent", "")).lower()]
+    return [
+        f"{line['verb']} {line['requestURI']}"
+        for line in lines
+        if line["verb"] in ("patch", "create", "update", "delete")
+    ]
+
+
+async def _call(site: Site, shell: str) -> str:
+    """One tool call, without a workflow."""
+    tools = ToolClient(site.client, profile=PROFILE, caller=CALLER, task_queue=site.queue)
+    given = RunToolInput(profile=PROFILE, caller=CALLER, command=Command(shell=shell))
+    return (await tools.call(f"call-{uuid.uuid4().hex[:8]}", given)).result.text
 
 
 async def _ready(provider: KubernetesProvider) -> tuple[PodName, str]:

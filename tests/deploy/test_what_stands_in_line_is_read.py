@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 from fixtures.cluster import ClusterUp
+from fixtures.kubernetes_pool import cluster_profile, kubernetes_pool
 from fixtures.waiting import wait_until
 from testcluster.cluster import Cluster
 from testcluster.kueue import kueue
 
+from emberpool.activities import names, queue_share
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.providers.kubernetes.access import KubernetesApi
 from emberpool.pool.providers.kubernetes.pod_spec import EMBERD
 from emberpool.pool.providers.kubernetes.queue import KueueQueue, QueueFacts, facts
+from emberpool.worker.stack.embedded import EmbeddedStack
+from emberpool.workflows.pool_manager import PoolStatus
 
 GIB = float(1 << 30)
 VERSION = "kueue.x-k8s.io/v1beta2"
@@ -50,7 +54,38 @@ async def test_waiting_work_is_counted_by_what_it_asks_for(queued: Cluster, clus
         await asyncio.to_thread(queued.kubectl, "delete", "job", "one", "--cascade=foreground")
         await wait_until(lambda: _is(queue, waiting=0, reserved=2.0), 60)
     finally:
+        await asyncio.to_thread(queued.kubectl, "delete", "jobs", "--all", "--cascade=foreground")
         await api.aclose()
+
+
+@pytest.mark.cluster
+async def test_a_pool_makes_way_for_what_waits(
+    queued: Cluster, cluster: ClusterUp, stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four warm pods of a tenth of a core, and a queue of two cores. A job takes 1.8 of them, and leaves the pool two
+    pods; a second one waits for a core, and leaves it what it keeps whatever waits. As the jobs go, the pool grows to
+    its budget again, which never changed."""
+    monkeypatch.setattr(queue_share, "LOOK_S", 0.5)
+    about: Json = {"cpu": 0.1, "queue": {"cluster_queue": "shared", "keep": 1}}
+    of = cluster_profile(min_warm=4, max_pods=4, kubernetes=about)
+    async with kubernetes_pool(stack, cluster.access, of) as site:
+        handle = site.client.get_workflow_handle(names.pool_manager_id(site.settings.deployment, of.name))
+
+        async def holds(pods: int) -> bool:
+            counts, told = await site.index.counts(), await handle.query(names.POOL_STATUS, result_type=PoolStatus)
+            assert told.max_pods == 4, "the budget is a person's"
+            held = sum(counts.by_state.values())
+            return (held, counts.ceiling) == (pods, pods) and min(told.queue_share or 0, 4) == pods
+
+        await wait_until(lambda: holds(4), 60)
+        queued.apply([_job("large", "1800m")])
+        await wait_until(lambda: holds(2), 60)
+        queued.apply([_job("waits", "1")])
+        await wait_until(lambda: holds(1), 60)
+        await asyncio.to_thread(queued.kubectl, "delete", "job", "waits", "--cascade=foreground")
+        await wait_until(lambda: holds(2), 60)
+        await asyncio.to_thread(queued.kubectl, "delete", "job", "large", "--cascade=foreground")
+        await wait_until(lambda: holds(4), 60)
 
 
 @pytest.mark.cluster
@@ -137,9 +172,9 @@ def _pod(cpu: str, command: list[str] | None = None, **more: Any) -> Json:
     return {"containers": [container], **more}
 
 
-def _job(name: str) -> Json:
-    """Of a core and half a gibibyte; its pod finds no node, so that it keeps its quota until it is deleted."""
-    pod = _pod("1")
+def _job(name: str, cpu: str = "1") -> Json:
+    """Of `cpu` cores and half a gibibyte; its pod finds no node, so that it keeps its quota until it is deleted."""
+    pod = _pod(cpu)
     pod["containers"][0]["resources"]["requests"]["memory"] = "512Mi"
     pod["restartPolicy"] = "Never"
     pod["nodeSelector"] = {"kubernetes.io/hostname": "none"}

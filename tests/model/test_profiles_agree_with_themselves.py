@@ -16,7 +16,7 @@ from emberpool.pool.model.profile import parse_profiles
         ("{name: a, provider: kubernetes, least_tier: restart}", "a job has its pod's network"),
         ("{name: a, provider: kubernetes, least_tier: sweep}", "a job has its pod's network"),
         ("{name: a, provider: kubernetes, kubernetes: {ask_capabilities: false}}", "no room can be made"),
-        ("{name: a, provider: kubernetes, gang_peers: true}", "keep gangs of different callers apart"),
+        ("{name: a, provider: kubernetes, gang_peers: true}", "which each job has a network of its own"),
     ],
 )
 def test_what_cannot_be_is_named(text: str, problem: str) -> None:
@@ -25,7 +25,7 @@ def test_what_cannot_be_is_named(text: str, problem: str) -> None:
         parse_profiles(text)
 
 
-@pytest.mark.parametrize("pods", ["", "isolation: plain, "])
-def test_gangs_may_have_peers_on_one_machine(pods: str) -> None:
-    """Isolated local pods, and plain ones."""
+@pytest.mark.parametrize("pods", ["", "isolation: plain, ", "provider: kubernetes, network: open, "])
+def test_gangs_may_have_peers(pods: str) -> None:
+    """Isolated local pods, plain ones, and those of a cluster whose jobs have their pod's network."""
     assert parse_profiles(f"{{name: a, {pods}gang_peers: true}}")[0].gang_peers

@@ -2,16 +2,24 @@
 API is simulated, emberd real."""
 
 import asyncio
+import os
+import signal
+from pathlib import Path
 
 import pytest
-from fixtures.local import new_name
-from fixtures.simulated_kubernetes import IMAGES, SimulatedSite
+from fixtures.kubernetes_pool import kubernetes_pool, pool_profile
+from fixtures.local import new_name, watching
+from fixtures.simulated_kubernetes import IMAGES, SimulatedSite, simulated_kubernetes
+from fixtures.waiting import wait_until
 
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.profile import Profile
+from emberpool.pool.model.state import PodState
+from emberpool.pool.providers.kubernetes import silent_nodes
 from emberpool.pool.providers.kubernetes.provider import KubernetesProvider
+from emberpool.worker.stack.embedded import EmbeddedStack
 
 
 async def test_a_pod_that_does_not_go_is_told_with_its_node(simulated_site: SimulatedSite) -> None:
@@ -50,3 +58,76 @@ async def test_the_first_call_of_a_ready_pod_is_answered(simulated_site: Simulat
         return (await simulated_site.emberd_state(name)).state
 
     assert await asyncio.gather(*(first_call(name) for name in names)) == ["clean"] * 8
+
+
+SOON_S = 15.0
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds of waiting become one."""
+    for name, value in (("ANSWER_S", 0.5), ("AGAIN_S", 0.1), ("PAUSE_S", 0.3)):
+        monkeypatch.setattr(silent_nodes, name, value)
+
+
+async def test_pods_of_a_silent_node_are_lost_with_it(simulated_site: SimulatedSite, hurry: None) -> None:
+    """The control plane says no more than that they are not ready, and takes them away in minutes: those that do not
+    answer either are told as lost at once, with the node's name."""
+    provider, name = simulated_site.kubernetes, new_name()
+    await provider.create(name, "")
+    assert (await provider.wait_ready(name, 30)).phase is Phase.READY
+    async with watching(provider) as changes:
+        assert (await anext(changes)).phase is Phase.READY
+        await simulated_site.api.silent_node(freeze=True)
+        facts = await asyncio.wait_for(anext(changes), SOON_S)
+    assert facts.phase is Phase.FAILED and facts.reason.startswith("node_lost: node-1 is not ready"), facts
+    await simulated_site.api.node_is_back()
+    assert (await provider.wait_ready(name, 0)).phase is Phase.FAILED, "what was given up stays so"
+
+
+async def test_pods_that_serve_on_a_silent_node_serve_on(simulated_site: SimulatedSite, hurry: None) -> None:
+    """Where only the kubelet hangs, nobody loses a job; once one of them hangs too, it alone is lost."""
+    provider, names = simulated_site.kubernetes, [new_name(), new_name()]
+    for name in names:
+        await provider.create(name, "")
+        assert (await provider.wait_ready(name, 30)).phase is Phase.READY
+    await simulated_site.api.silent_node(freeze=False)
+    for name in names:
+        assert await simulated_site.job(name, "echo on") == "on\n"
+    os.kill(simulated_site.api.kubelet(names[0]).pid, signal.SIGSTOP)
+
+    async def lost() -> bool:
+        return (await provider.wait_ready(names[0], 0)).phase is Phase.FAILED
+
+    await wait_until(lost, SOON_S)
+    assert await simulated_site.job(names[1], "echo on") == "on\n"
+    await simulated_site.api.node_is_back()
+
+
+async def test_a_node_that_goes_starts_no_storm(stack: EmbeddedStack, tmp_path: Path, hurry: None) -> None:
+    """All warm pods hang with their node. They keep their places until they are known to be gone, so that no more are
+    made than there are places left; once the node is back they go, and others take their places."""
+    warm, most = 6, 8
+    about = {"min_warm": warm, "max_pods": most, "least_tier": "sweep", "network": "open"}
+    profile = pool_profile(images=IMAGES, **about)
+    async with simulated_kubernetes(tmp_path) as (api, access), kubernetes_pool(stack, access, profile) as site:
+        before = set(api.pods)
+        await api.silent_node(freeze=True)
+
+        async def replaced() -> bool:
+            counts = (await site.index.counts()).by_state
+            lost = [name for name in before if "deletionTimestamp" in api.pods[name]["metadata"]]
+            return len(lost) == warm and counts.get(PodState.IDLE, 0) == most - warm
+
+        await wait_until(replaced, 30)
+        draining = await site.index.pods(PodState.DRAINING, most)
+        assert {pod.name for pod in draining} == before
+        assert all(pod.reason.startswith("node_lost: node-1") for pod in draining), draining
+        assert sum(line.startswith("POST ") for line in api.calls) == most == len(api.pods)
+        await api.node_is_back()
+
+        async def whole() -> bool:
+            return not before & set(api.pods) and (await site.index.counts()).by_state.get(PodState.IDLE, 0) >= warm
+
+        await wait_until(whole, 30)
+        assert sum(line.startswith("POST ") for line in api.calls) <= most + warm

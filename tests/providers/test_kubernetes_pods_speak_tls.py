@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fixtures.cluster import ClusterUp, KubernetesSite
 from fixtures.kubernetes_pool import CALLER, PROFILE, kubernetes_pool, pool_profile
 from fixtures.local import new_name
 from fixtures.simulated_kubernetes import IMAGES, SimulatedKubernetes, SimulatedSite, simulated_kubernetes
@@ -20,7 +21,7 @@ from emberpool.activities.probe import probe_idle
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.client.trust import trust_in
 from emberpool.pool.model.command import Command
-from emberpool.pool.model.errors import InvalidInput
+from emberpool.pool.model.errors import InvalidInput, PodUnreachable
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.recycle import RecycleOutcome
 from emberpool.pool.model.state import PodState
@@ -77,6 +78,44 @@ async def test_a_pods_whole_life(site: SimulatedSite) -> None:
     await plain.create(other, "")
     facts = await plain.wait_ready(other, 30)
     assert facts.phase is Phase.READY and facts.endpoint.startswith("http://"), facts
+
+
+@pytest.mark.cluster
+async def test_a_real_pods_whole_life(
+    kubernetes_site: KubernetesSite, certificates: Certificates, cluster: ClusterUp
+) -> None:
+    """The same on the test cluster, the certificate mounted from a Secret by its kubelet. A job finds none of it, nor
+    is it served in the clear; a Secret that is not there is told by the pod's own emberd."""
+    own = cluster.own
+    if own is None:
+        pytest.skip("secrets are made in a cluster of our own only")
+    texts = {name: path.read_text() for name, path in zip(("tls.crt", "tls.key"), certificates.server, strict=True)}
+    about = {"name": SECRET, "namespace": "default"}
+    own.apply(
+        [{"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": about, "stringData": texts}]
+    )
+    site, name = kubernetes_site, new_name()
+    site.trust = trust_in(certificates.authority, NAME)
+    node = {"cpu": 0.1, "node_selector": {"kubernetes.io/hostname": "real"}, "patience_s": 10.0}
+    try:
+        site.kubernetes = provider = site.make(kubernetes=node | {"tls_secret": SECRET})
+        await provider.create(name, "", standby=True)
+        facts = await provider.wait_ready(name, 60)
+        assert facts.phase is Phase.READY and facts.endpoint.startswith("https://"), facts
+        assert await provider.promote(name) == ""
+        said = await site.job(name, "ls -A /run/emberd/tls /run/emberd/told 2>&1; echo served")
+        assert said.endswith("served\n") and "tls.key" not in said and "config" not in said, said
+        assert await provider.swap(name, "second", (await site.emberd_state(name)).epoch + 1) == ""
+        assert await site.job(name, "echo again") == "again\n"
+        async with EmberdClient(site.key) as plain:
+            with pytest.raises(PodUnreachable):
+                await plain.state(name, facts.endpoint.replace("https:", "http:"))
+    finally:
+        own.kubectl("delete", "secret", SECRET)
+    site.kubernetes = lacking = site.make(kubernetes=node | {"tls_secret": SECRET})
+    await lacking.create(other := new_name(), "")
+    facts = await lacking.wait_ready(other, 60)
+    assert facts.phase is Phase.FAILED and facts.reason.startswith("exited: status 2: tls: "), facts
 
 
 async def test_a_certificate_that_is_refused_fails_the_pod(

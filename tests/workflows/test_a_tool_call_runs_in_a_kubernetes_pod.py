@@ -45,6 +45,23 @@ async def test_a_warm_call_runs_in_a_real_pod(stack: EmbeddedStack, cluster: Clu
         assert uids.split()[1] != "0", "uid 0 in the pod is another on the host"
 
 
+@pytest.mark.cluster
+async def test_a_real_pod_without_rooms_is_started_anew(stack: EmbeddedStack, cluster: ClusterUp) -> None:
+    """`least_tier: restart`, on the real kubelet: after its first lease the same pod is let again, started anew and
+    attested; after the second, which comes within the kubelet's back-off, it is deleted and another takes its place."""
+    of = cluster_profile(
+        max_pods=1, least_tier="restart", network="open", kubernetes={"cpu": 0.1, "ask_capabilities": False}
+    )
+    async with kubernetes_pool(stack, cluster.access, of) as site:
+        first = await call(site, "echo secret > left; (setsid sleep 600 &); ls -A")
+        assert (first.result.text, first.recycled) == ("left\n", RecycleOutcome.IDLE), first
+        second = await call(site, "ls -A")
+        assert (second.source, second.pod, second.result.text) == (Source.REUSE, first.pod, "")
+        assert second.recycled is RecycleOutcome.DRAINED
+        third = await call(site, "ls -A")
+        assert third.pod != first.pod and third.result.text == ""
+
+
 async def two_calls(site: Site, calls: Calls) -> None:
     """The second is served by the pod that served the first, and finds nothing of it."""
     first = await call(site, "echo secret > left; ls -A")

@@ -11,6 +11,7 @@ from typing import Any
 
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.frozen import Frozen
+from emberpool.pool.policy.queue_share import QueueStanding
 from emberpool.pool.providers.kubernetes.access import ApiRefused, KubernetesApi
 from emberpool.pool.providers.kubernetes.pod_spec import EMBERD
 from emberpool.pool.providers.kubernetes.quantity import amount
@@ -35,6 +36,15 @@ class QueueFacts(Frozen):
     """Taken of it, by anybody; may be more than the quota where it is borrowed."""
     reserved_by_us: Amounts
     """The part of it that pods of emberpool's have."""
+
+    def standing(self, resource: str) -> QueueStanding:
+        """Of one resource; all zero if the queue has none of it."""
+        return QueueStanding(
+            quota=self.quota.get(resource, 0.0),
+            reserved=self.reserved.get(resource, 0.0),
+            reserved_by_us=self.reserved_by_us.get(resource, 0.0),
+            wanted=self.wanted.get(resource, 0.0),
+        )
 
 
 class KueueQueue:

@@ -11,6 +11,7 @@ from emberpool.pool.model.ids import PodName, PodUid
 from emberpool.pool.model.pod import Phase, PodFacts
 from emberpool.pool.model.recycle import RecycleTier
 from emberpool.pool.providers.kubernetes.pacing import Pace
+from emberpool.pool.providers.kubernetes.silent_nodes import SilentNodes
 from emberpool.pool.providers.kubernetes.view import PodView, in_trouble, verdict
 
 FIRST_ASK_S, LATER_ASK_S = 0.02, 0.5
@@ -31,6 +32,7 @@ class Standing:
         self._troubled: dict[PodUid, float] = {}
         self._untrusted: dict[PodUid, tuple[float, str]] = {}
         """Pods with which no TLS could be had: since when, and why."""
+        self._silent_nodes = SilentNodes(client, self._lost)
         self._given_up: dict[PodUid, str] = {}
         self._uids: dict[PodName, PodUid] = {}
         self._bells: dict[PodName, set[asyncio.Event]] = {}
@@ -42,6 +44,7 @@ class Standing:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._silent_nodes.aclose()
 
     def heard(self, name: PodName, pod: PodView | None) -> None:
         """Take a change from the watch in, and tell who waits for it."""
@@ -56,6 +59,7 @@ class Standing:
     def look(self, pod: PodView) -> None:
         """See to it that a running pod's emberd is asked until it answers."""
         self._uids[pod.name] = pod.uid
+        self._silent_nodes.look(pod)
         if in_trouble(pod):
             if pod.uid not in self._troubled:
                 self._troubled[pod.uid] = time.monotonic()
@@ -160,6 +164,13 @@ class Standing:
         if since == now:
             asyncio.get_running_loop().call_later(self._patience_s + 0.01, self._ring, pod.name)
 
+    def _lost(self, pod: PodView) -> None:
+        """Its node is silent, and it as well."""
+        why = f"node_lost: {pod.node or 'its node'} is not ready, and emberd does not answer"
+        self._given_up.setdefault(pod.uid, why)
+        self._settle(pod)
+        self._ring(pod.name)
+
     def _settle(self, pod: PodView) -> None:
         facts = self.facts(pod)
         if facts.phase is Phase.FAILED:
@@ -179,6 +190,7 @@ class Standing:
             self._troubled.pop(uid, None)
             self._given_up.pop(uid, None)
             self._untrusted.pop(uid, None)
+            self._silent_nodes.forget(uid)
 
     def _ring(self, name: PodName) -> None:
         for bell in self._bells.get(name, ()):

@@ -74,6 +74,9 @@ class PodView(Frozen):
     unschedulable: bool
     evicted: str
     """Why it is being evicted, "" if it is not."""
+    cut_off: bool
+    """Whether it runs for all that its kubelet has said, and the control plane says that it is not ready: its node has
+    not been heard of for a while."""
     resize_pending: str
     """Deferred or Infeasible and why, "" if no resize waits."""
     tls: bool
@@ -127,10 +130,17 @@ def view(pod: Mapping[str, Any]) -> PodView:
         ended=_ended(terminated) if terminated else None,
         unschedulable=unschedulable,
         evicted=target.get("reason") or "" if target.get("status") == "True" else "",
+        cut_off=_cut_off(pod, container, _part(conditions, "Ready")),
         resize_pending=_pending(_part(conditions, "PodResizePending")),
         tls=_part(meta, "annotations").get(TLS_NOTE) == "true",
         requests={name: str(amount) for name, amount in given.items()},
     )
+
+
+def _cut_off(pod: Mapping[str, Any], container: Json, ready: Json) -> bool:
+    """Our pods have no readiness probes, so that a kubelet calls the pod of a container that is ready ready too."""
+    runs = "running" in _part(container, "state") and container.get("ready") is True
+    return runs and ready.get("status") == "False" and pod["metadata"].get("deletionTimestamp") is None
 
 
 def _time(text: str | None) -> float:
