@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emberpool.pool.providers.kubernetes.pod_spec import EMBERD
+from emberpool.pool.providers.kubernetes.injection import EMBERD
 
 TOP = Path(__file__).parents[2]
 DOCKERFILES = sorted((TOP / "deploy" / "images").glob("*.Dockerfile"))
