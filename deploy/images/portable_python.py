@@ -16,8 +16,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, List, Tuple
 
 LOADER = "ld.so"
 LEFT_OUT = (
@@ -61,20 +61,20 @@ def main(folder: Path, emberd: Path) -> None:
         compileall.compile_dir(str(tree), quiet=2, ddir=f"/{tree.relative_to(folder)}", invalidation_mode=mode)
 
 
-def _modules(library: Path) -> List[Path]:
+def _modules(library: Path) -> list[Path]:
     """Its compiled modules."""
     return sorted((library / "lib-dynload").glob("*.so"))
 
 
-def _libraries(files: List[Path]) -> Iterator[Tuple[str, Path]]:
+def _libraries(files: list[Path]) -> Iterator[tuple[str, Path]]:
     """Name and place of every shared library that these load, without doubles.
 
     Raises:
         SystemExit: one of them is not found.
     """
-    seen = set()
+    seen: set[str] = set()
     for file in files:
-        said = subprocess.run(["ldd", str(file)], stdout=subprocess.PIPE, universal_newlines=True).stdout
+        said = subprocess.run(["ldd", str(file)], stdout=subprocess.PIPE, text=True).stdout
         if "not found" in said:
             raise SystemExit(f"{file} lacks a library:\n{said}")
         for found in re.finditer(r"^\s*(?:(\S+) => )?(/\S+) \(0x", said, re.MULTILINE):

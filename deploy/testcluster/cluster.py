@@ -15,6 +15,7 @@ from testcluster.containerd import Containerd
 from testcluster.folders import Built, run_folder
 from testcluster.image import write_images
 from testcluster.kubelet import NODE, start_kubelet
+from testcluster.kwok import write_kwok_config
 from testcluster.network import make_bridge, remove_bridge
 from testcluster.objects import RUNTIME_CLASSES, fake_node, runtime_class
 from testcluster.policies import Rules
@@ -111,7 +112,8 @@ class Cluster:
 
     def _start_control(self) -> None:
         self._start_controllers()
-        self._start("kube-scheduler", self._common)
+        # Unpaced, as a scheduler of thousands of pods is: it binds no more than 50 a second otherwise.
+        self._start("kube-scheduler", {**self._common, "kube-api-qps": 1000, "kube-api-burst": 1000})
 
     @property
     def _common(self) -> dict[str, object]:
@@ -145,7 +147,7 @@ class Cluster:
             "kubeconfig": self.api.kubeconfig,
             "manage-all-nodes": "false",
             "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
-            "config": self.where.stages,
+            "config": write_kwok_config(self.where.stages, self.folder / "kwok.yaml"),
         }
         self._start("kwok", options)
 

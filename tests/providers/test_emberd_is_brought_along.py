@@ -40,8 +40,8 @@ def provider_of(site: KubernetesSite, **kubernetes: object) -> KubernetesProvide
 async def test_a_job_runs_in_an_image_without_emberd(
     kubernetes_site: KubernetesSite, images: None, image: str, boundary: dict[str, object]
 ) -> None:
-    """Attested resets and all: the room is the image's own, and shows neither emberd nor its Python. In the image of musl
-    is no file of glibc's, and its own programs find their own C library."""
+    """Attested resets and all: the room is the image's own, and shows neither emberd nor its Python. musl's has no file
+    of glibc's, and its own programs find their own C library."""
     provider, name = provider_of(kubernetes_site, **boundary), new_name()
     await provider.create(name, image)
     facts = await provider.wait_ready(name, 30)
