@@ -27,7 +27,7 @@ RUN printf '[global]\\ncert = /etc/ssl/certs/ca-certificates.crt\\n' >/etc/pip.c
 _CUDA = """\
 FROM scratch
 ADD root.tar /
-RUN dpkg --purge --force-depends python3 python3-minimal && rm -f /usr/bin/python3*
+RUN apt-get purge -qq -y --auto-remove 'python3.*' 'libpython3.*'
 ENV NVIDIA_VISIBLE_DEVICES=all
 """
 _AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -38,7 +38,7 @@ class NoBuilder(Exception):
 
 
 class Builder:
-    """Builds and keeps images in one folder, which the caller removes: `close` first."""
+    """Builds and keeps images in one folder, which the caller removes."""
 
     def __init__(self, folder: Path) -> None:
         """Raises NoBuilder."""
@@ -72,9 +72,6 @@ class Builder:
         """Write one image for containerd."""
         self._run("push", image, f"docker-archive:{archive}:{image}")
 
-    def close(self) -> None:
-        """Let go of whatever is mounted."""
-        self._run("rmi", "--all", "--force")
 
     def _build(self, file: Path, image: str, context: Path, arguments: Mapping[str, str]) -> None:
         words = ["bud", "--isolation", "chroot", "--pull-never", "--file", str(file), "--tag", image]

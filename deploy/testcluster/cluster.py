@@ -19,7 +19,7 @@ from testcluster.kwok import write_kwok_config
 from testcluster.network import make_bridge, remove_bridge
 from testcluster.objects import RUNTIME_CLASSES, fake_node, runtime_class
 from testcluster.policies import Rules
-from testcluster.processes import Processes
+from testcluster.processes import Processes, end, processes_with
 from testcluster.traces import Traces
 
 FAKE_NODES = 10
@@ -79,11 +79,18 @@ class Cluster:
             # What it would still do for its clients and its state, both of which go with it, takes seconds.
             self.processes.stop(name, 1.0 if name == "kube-apiserver" else 10.0)
         self.containerd.end_shims()
+        for pid in self._unrecorded():
+            end(pid, 2.0)
         self.rules.remove()
         remove_bridge()
         if self.folder.exists():
             Traces.read(self.folder).remove(self.folder)
             shutil.rmtree(self.folder)
+
+    def _unrecorded(self) -> list[int]:
+        """Our programs that a command started in the run folder, and was killed before it noted them."""
+        ours = [self.where.folder / "bin", self.where.folder / "debian"]
+        return [pid for folder in ours for pid in processes_with(str(self.folder), below=folder)]
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
         """Run kubectl as administrator and return what it prints.

@@ -1,5 +1,6 @@
 """deploy/images as buildah builds them, without a registry, and a pod from each on the test cluster's node."""
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,10 +47,8 @@ def built(cluster: ClusterUp, tmp_path_factory: pytest.TempPathFactory) -> Itera
     write_injected_images(own.where, archive)
     own.containerd.load(archive)
     archive.unlink()
-    try:
-        yield own
-    finally:
-        builder.close()
+    yield own
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("boundary", [{}, GVISOR], ids=["runc", "gvisor"])
@@ -80,7 +79,6 @@ def test_a_base_without_python_is_refused(built: Cluster, tmp_path: Path) -> Non
     builder.make_bases(built.where)
     with pytest.raises(RuntimeError, match="python3"):
         builder.build("sandbox", "emberpool.invalid/none:1", BASE=CUDA_BASE)
-    builder.close()
 
 
 async def test_what_emberd_brings_costs_little(kubernetes_site: KubernetesSite, built: Cluster) -> None:

@@ -9,14 +9,17 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from fixtures.cluster import ClusterUp, audit_lines
 from testcluster.cluster import Cluster
 from testcluster.folders import built
 from testcluster.image import Archive, Image, layer
 from testcluster.network import BRIDGE
 from testcluster.pins import pins_hash
-from testcluster.processes import NotUp, Processes, started_at
+from testcluster.processes import NotUp, Processes, started_at, wait_for
 from testcluster.runc_or_runsc import adopt, container, split
 from testcluster.traces import mounts_below
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 def test_an_archive_is_an_image_for_containerd(tmp_path: Path) -> None:
@@ -77,15 +80,19 @@ def test_a_process_is_ended_by_pid_and_start_time(tmp_path: Path) -> None:
 
 @pytest.mark.cluster(before=True)
 def test_a_cluster_leaves_nothing_behind() -> None:
-    """From nothing to pods that run and back: no process, mount, bridge, cgroup or folder is left."""
+    """From nothing to pods that run and back: no process, mount, bridge, cgroup or folder is left. Nor of a start that
+    was killed on its way, which the next one takes down."""
     cluster = Cluster(built())
     if cluster.is_up:
         pytest.skip("a cluster is up, and stays so")
     try:
+        killed = _killed_start(cluster)
         cluster.up()
+        assert not any(started_at(pid) for pid in killed), "the start takes down what the killed one left"
         pids = {name: cluster.processes.pid(name) for name in cluster.processes.names()}
         assert all(pids.values()) and len(pids) >= 7
         assert "fake-9" in cluster.kubectl("get", "nodes")
+        (cluster.folder / "pids" / "kwok").unlink()  # as of a process that was started, and its starter killed
     finally:
         cluster.down()
     assert not any(started_at(pid) for pid in pids.values())
@@ -94,3 +101,38 @@ def test_a_cluster_leaves_nothing_behind() -> None:
     assert not list(Path("/sys/fs/cgroup").glob("*/kubepods"))
     left = subprocess.run(["pgrep", "-f", str(cluster.folder)], capture_output=True, text=True)
     assert left.stdout == ""
+
+
+def _killed_start(cluster: Cluster) -> list[int]:
+    """Begin a start, and kill whoever starts it once the API server runs; the processes that are left."""
+    env = {**os.environ, "PYTHONPATH": str(DEPLOY)}
+    env.pop("KUBECONFIG", None)
+    start = subprocess.Popen([sys.executable, "-m", "testcluster", "up"], env=env, stdout=subprocess.DEVNULL)
+    try:
+        wait_for("an API server", lambda: cluster.processes.pid("kube-apiserver") > 0, 60)
+    finally:
+        start.kill()
+        start.wait()
+    pids = [cluster.processes.pid(name) for name in cluster.processes.names()]
+    assert len(pids) >= 2 and all(pids)
+    return pids
+
+
+@pytest.mark.cluster
+def test_a_given_cluster_is_used(cluster: ClusterUp) -> None:
+    """KUBECONFIG names one: nothing is started or taken down, and tests have their pods in it."""
+    own = cluster.own
+    if own is None:
+        pytest.skip("this run is given a cluster itself")
+    env = {**os.environ, "KUBECONFIG": str(own.api.kubeconfig), "PYTHONPATH": str(DEPLOY)}
+    said = subprocess.run([sys.executable, "-m", "testcluster", "up"], env=env, capture_output=True, text=True)
+    assert said.returncode == 0 and "nothing is started" in said.stdout, said
+    before = len(audit_lines(own))
+    test = "tests/providers/test_kubernetes_pods_are_what_they_say.py::test_an_evicted_pod_says_who_took_it"
+    words = [sys.executable, "-P", "-m", "pytest", "-q", "-m", "cluster", "-p", "no:cacheprovider", test]
+    ran = subprocess.run(words, env=env, cwd=DEPLOY.parent, capture_output=True, text=True)
+    assert ran.returncode == 0 and "1 passed" in ran.stdout, ran.stdout[-2000:]
+    created = [
+        one for one in audit_lines(own)[before:] if one["verb"] == "create" and "/pods" in str(one["requestURI"])
+    ]
+    assert created and own.is_up

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixtures.cluster import ClusterUp, KubernetesSite
@@ -66,7 +67,6 @@ async def test_what_is_mounted_cannot_be_written(kubernetes_site: KubernetesSite
     assert facts.phase is Phase.READY and facts.image == "base", facts
 
 
-def _mounts(pod: dict[str, object]) -> list[dict[str, object]]:
-    spec: object = pod["spec"]
-    assert isinstance(spec, dict)
-    return spec["containers"][0]["volumeMounts"]
+def _mounts(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = pod["spec"]["containers"][0]["volumeMounts"]
+    return mounts

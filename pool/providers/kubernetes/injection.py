@@ -1,4 +1,4 @@
-"""emberd beside an image instead of in it: an image of its own, mounted read-only, with a Python that needs nothing there."""
+"""emberd beside an image instead of in it: mounted read-only from one of its own, with a Python that needs nothing there."""
 
 from typing import Any
 
