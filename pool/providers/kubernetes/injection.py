@@ -1,4 +1,4 @@
-"""emberd beside an image instead of in it: mounted read-only from one of its own, with a Python that needs nothing there."""
+"""emberd beside an image instead of in it: mounted read-only from an image of its own, with a Python of its own."""
 
 from typing import Any
 
