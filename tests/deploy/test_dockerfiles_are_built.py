@@ -27,18 +27,26 @@ STARTS = 5
 
 
 @pytest.fixture(scope="module")
-def built(cluster: ClusterUp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def builder(cluster: ClusterUp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    """With the bases that the Dockerfiles name."""
+    assert cluster.own is not None, "images are imported into a cluster of our own only"
+    folder: Path = tmp_path_factory.mktemp("builder")
+    made = Builder(folder)
+    made.make_bases(cluster.own.where)
+    yield made
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def built(cluster: ClusterUp, builder: Builder, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """The cluster, once its node has every image; and what is mounted into two that have no emberd."""
     own = cluster.own
-    assert own is not None, "images are imported into a cluster of our own only"
-    folder: Path = tmp_path_factory.mktemp("images")
-    builder = Builder(folder)
-    builder.make_bases(own.where)
+    assert own is not None
     builder.build("sandbox", SANDBOX)
     builder.build("sandbox", CUDA, BASE=CUDA_BASE, APT="python3")
     builder.build("worker", WORKER)
     builder.build("emberd", EMBERD)
-    archive = folder / "image.tar"
+    archive: Path = tmp_path_factory.mktemp("images") / "image.tar"
     for image in (SANDBOX, CUDA, WORKER, EMBERD):
         builder.save(image, archive)
         print(f"\n{image}: {archive.stat().st_size / 1e6:.0f} MB", end="")
@@ -47,8 +55,7 @@ def built(cluster: ClusterUp, tmp_path_factory: pytest.TempPathFactory) -> Itera
     write_injected_images(own.where, archive)
     own.containerd.load(archive)
     archive.unlink()
-    yield own
-    shutil.rmtree(folder)
+    return own
 
 
 @pytest.mark.parametrize("boundary", [{}, GVISOR], ids=["runc", "gvisor"])
@@ -73,10 +80,8 @@ async def test_a_base_without_python_gets_one(kubernetes_site: KubernetesSite, b
     assert (await kubernetes_site.pod(name))["spec"]["containers"][0]["env"][0]["value"] == "void"
 
 
-def test_a_base_without_python_is_refused(built: Cluster, tmp_path: Path) -> None:
+def test_a_base_without_python_is_refused(builder: Builder) -> None:
     """While it is built, not in every pod."""
-    builder = Builder(tmp_path)
-    builder.make_bases(built.where)
     with pytest.raises(RuntimeError, match="python3"):
         builder.build("sandbox", "emberpool.invalid/none:1", BASE=CUDA_BASE)
 
