@@ -72,7 +72,6 @@ class Builder:
         """Write one image for containerd."""
         self._run("push", image, f"docker-archive:{archive}:{image}")
 
-
     def _build(self, file: Path, image: str, context: Path, arguments: Mapping[str, str]) -> None:
         words = ["bud", "--isolation", "chroot", "--pull-never", "--file", str(file), "--tag", image]
         for key, value in arguments.items():
