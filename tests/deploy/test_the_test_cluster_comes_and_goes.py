@@ -92,7 +92,6 @@ def test_a_cluster_leaves_nothing_behind() -> None:
         pids = {name: cluster.processes.pid(name) for name in cluster.processes.names()}
         assert all(pids.values()) and len(pids) >= 7
         assert "fake-9" in cluster.kubectl("get", "nodes")
-        (cluster.folder / "pids" / "kwok").unlink()  # as of a process that was started, and its starter killed
     finally:
         cluster.down()
     assert not any(started_at(pid) for pid in pids.values())
@@ -115,6 +114,8 @@ def _killed_start(cluster: Cluster) -> list[int]:
         start.wait()
     pids = [cluster.processes.pid(name) for name in cluster.processes.names()]
     assert len(pids) >= 2 and all(pids)
+    # As if it had been killed a moment earlier, before it noted what it had started.
+    (cluster.folder / "pids" / "etcd").unlink()
     return pids
 
 
