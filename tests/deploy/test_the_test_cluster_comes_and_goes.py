@@ -15,7 +15,7 @@ from testcluster.folders import built
 from testcluster.image import Archive, Image, layer
 from testcluster.network import BRIDGE
 from testcluster.pins import pins_hash
-from testcluster.processes import NotUp, Processes, started_at, wait_for
+from testcluster.processes import NotUp, Processes, started_at
 from testcluster.runc_or_runsc import adopt, container, split
 from testcluster.traces import mounts_below
 
@@ -80,15 +80,12 @@ def test_a_process_is_ended_by_pid_and_start_time(tmp_path: Path) -> None:
 
 @pytest.mark.cluster(before=True)
 def test_a_cluster_leaves_nothing_behind() -> None:
-    """From nothing to pods that run and back: no process, mount, bridge, cgroup or folder is left. Nor of a start that
-    was killed on its way, which the next one takes down."""
+    """From nothing to pods that run and back: no process, mount, bridge, cgroup or folder is left."""
     cluster = Cluster(built())
     if cluster.is_up:
         pytest.skip("a cluster is up, and stays so")
     try:
-        killed = _killed_start(cluster)
         cluster.up()
-        assert not any(started_at(pid) for pid in killed), "the start takes down what the killed one left"
         pids = {name: cluster.processes.pid(name) for name in cluster.processes.names()}
         assert all(pids.values()) and len(pids) >= 7
         assert "fake-9" in cluster.kubectl("get", "nodes")
@@ -100,23 +97,6 @@ def test_a_cluster_leaves_nothing_behind() -> None:
     assert not list(Path("/sys/fs/cgroup").glob("*/kubepods"))
     left = subprocess.run(["pgrep", "-f", str(cluster.folder)], capture_output=True, text=True)
     assert left.stdout == ""
-
-
-def _killed_start(cluster: Cluster) -> list[int]:
-    """Begin a start, and kill whoever starts it once the API server runs; the processes that are left."""
-    env = {**os.environ, "PYTHONPATH": str(DEPLOY)}
-    env.pop("KUBECONFIG", None)
-    start = subprocess.Popen([sys.executable, "-m", "testcluster", "up"], env=env, stdout=subprocess.DEVNULL)
-    try:
-        wait_for("an API server", lambda: cluster.processes.pid("kube-apiserver") > 0, 60)
-    finally:
-        start.kill()
-        start.wait()
-    pids = [cluster.processes.pid(name) for name in cluster.processes.names()]
-    assert len(pids) >= 2 and all(pids)
-    # As if it had been killed a moment earlier, before it noted what it had started.
-    (cluster.folder / "pids" / "etcd").unlink()
-    return pids
 
 
 @pytest.mark.cluster
