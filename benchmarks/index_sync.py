@@ -78,7 +78,7 @@ async def lags(
         pool = Pool(profile, index, provider, client, WaitingLine(index), "scale", "", b"k" * 32, metrics)
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            tending = group.create_task(Tender(pool, 60.0).watch())
+            tending = group.create_task(Tender(pool, 60.0).watch(group))
             try:
                 return await _measured(api, index, names, at_once, began)
             finally:
