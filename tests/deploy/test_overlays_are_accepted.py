@@ -20,6 +20,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 KUSTOMIZATIONS = ["base", *(f"overlays/{path.name}" for path in sorted((DEPLOY / "overlays").iterdir()))]
 ADDED: dict[str, tuple[set[str], set[str]]] = {
     "emberd-tls": (set(), {"EMBERPOOL_TLS_CA_FILE"}),
+    "gangs": ({"Role/emberpool-gangs", "RoleBinding/emberpool-gangs"}, set()),
     "gvisor": ({"RuntimeClass/gvisor"}, set()),
     "prometheus": ({"ServiceMonitor/emberpool-worker"}, set()),
     "redis": ({"Deployment/emberpool-redis", "Service/emberpool-redis", "Secret/emberpool-redis"}, set()),
