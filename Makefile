@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 CODE := workflows activities pool worker tests benchmarks examples deploy src/emberpool/__init__.py
 
-.PHONY: help setup demo test cluster cluster-build cluster-check cluster-tools cluster-down test-cluster lint format types layers bench transfers soak schema reference docs ui package ci clean
+.PHONY: help setup demo test cluster cluster-build cluster-check cluster-tools cluster-down test-cluster test-images lint format types layers bench transfers soak schema reference docs ui package ci clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -65,6 +65,9 @@ cluster-down: $(STAMP) ## Take the test cluster down, without a trace
 
 test-cluster: $(STAMP) cluster-build ## Build the test cluster and run the tests that need it
 	$(BIN)/python -m pytest -m cluster --durations 10 $(ARGS)
+
+test-images: $(STAMP) cluster-build ## Build deploy/images with buildah, without a registry, and try each on the test cluster: minutes
+	$(BIN)/python -m pytest -m images --durations 5 -s $(ARGS)
 
 bench: $(STAMP) ## Measure (ARGS="--json figures.json")
 	$(BIN)/python benchmarks/bench.py $(ARGS)

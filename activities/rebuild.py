@@ -47,7 +47,8 @@ async def rebuild(pool: "Pool") -> bool:
 async def _account(pool: "Pool", facts: PodFacts) -> RebuiltPod | None:
     if facts.phase is Phase.READY:
         try:
-            state = await asyncio.wait_for(pool.client.state(facts.name, facts.endpoint), SILENT_S)
+            async with asyncio.timeout(SILENT_S):  # not wait_for: see PodWatch.started
+                state = await pool.client.state(facts.name, facts.endpoint)
         except (EmberpoolError, TimeoutError) as error:
             log.warning("pod %s is silent and goes: %s", facts.name, error)
         else:

@@ -1,7 +1,8 @@
 """Many pods on the API server of the test cluster: how fast a pool fills, what its watch costs, how far it lags.
 
 The API server, etcd and scheduler are real; nodes and kubelets are simulated by kwok, whose pods run at once. No emberd
-is in them: what is measured is the provider's watch and the calls that create and delete, not pods that work.
+is in them: what is measured is the provider's watch, the calls that create and delete, and how soon the pool's index
+(a real Redis) knows of a pod that failed; not pods that work.
 
     make cluster && PYTHONPATH=deploy .venv/bin/python -P benchmarks/pods_at_scale.py --pods 5000
 """
@@ -9,11 +10,17 @@ is in them: what is measured is the provider's watch and the calls that create a
 import argparse
 import asyncio
 import json
+import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from itertools import count
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH leaves it out
+
+from index_sync import lags
 from testcluster.cluster import Cluster
 from testcluster.folders import built
 from testcluster.objects import FAKE
@@ -26,9 +33,12 @@ from emberpool.pool.providers.kubernetes.view import PodView
 from emberpool.pool.providers.kubernetes.watch import PodWatch
 
 PODS = "/api/v1/namespaces/default/pods"
-AT_ONCE, CONFLICT = 16, 409
+AT_ONCE, CONFLICT, GONE = 16, 409, 404
 MARKS = 200
 """Pods that are patched one by one, to see when the watch hears of it."""
+PROGRAMS = ("kube-apiserver", "etcd", "kube-scheduler", "kube-controller-manager", "kwok")
+FAILING = 100
+"""Pods that fail one by one, and as many at once, to see when the index hears of it."""
 PROFILE = Profile.model_validate(
     {
         "name": "scale",
@@ -50,10 +60,24 @@ def rss_mb() -> float:
         return int(file.read().split()[1]) * resource.getpagesize() / 1e6
 
 
+def cpu_s(cluster: Cluster, program: str) -> float:
+    """Processor time of one of the cluster's programs since its start."""
+    fields = Path(f"/proc/{cluster.processes.pid(program)}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def program_rss_mb(cluster: Cluster, program: str) -> float:
+    """Memory of one of them now."""
+    pages = int(Path(f"/proc/{cluster.processes.pid(program)}/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
 async def measure(cluster: Cluster, pods: int) -> dict[str, float]:
     """Fill, watch, mark, empty."""
-    api = KubernetesApi(Access(kubeconfig=str(cluster.api.kubeconfig), namespace="default"))
+    access = Access(kubeconfig=str(cluster.api.kubeconfig), namespace="default")
+    api = KubernetesApi(access)
     seen: set[PodName] = set()
+    running: set[PodName] = set()
     marked: dict[str, asyncio.Future[float]] = {}
     news = asyncio.Event()
 
@@ -65,6 +89,8 @@ async def measure(cluster: Cluster, pods: int) -> dict[str, float]:
     def heard(name: PodName, pod: PodView | None) -> None:
         if pod is not None and pod.node:
             seen.add(name)
+        if pod is not None and pod.running:
+            running.add(name)
         if pod is not None and pod.image in marked and not marked[pod.image].done():
             marked[pod.image].set_result(time.monotonic())
 
@@ -72,6 +98,7 @@ async def measure(cluster: Cluster, pods: int) -> dict[str, float]:
 
     watch = PodWatch(api, f"{POOL_LABEL}={PROFILE.name}", heard)
     await watch.started()
+    programs = {name: cpu_s(cluster, name) for name in PROGRAMS}
     before_mb, cpu_before, began = rss_mb(), time.process_time(), time.monotonic()
 
     async def create(number: int) -> None:
@@ -87,17 +114,27 @@ async def measure(cluster: Cluster, pods: int) -> dict[str, float]:
     figures["created_s"] = time.monotonic() - began
     await until(lambda: len(seen) == pods)
     figures["all_seen_on_nodes_s"] = time.monotonic() - began
+    await until(lambda: len(running) == pods)
+    figures["all_seen_running_s"] = time.monotonic() - began
     figures["watch_and_create_cpu_s"] = time.process_time() - cpu_before
+    figures |= {f"{name}_cpu_s": cpu_s(cluster, name) - before for name, before in programs.items()}
+    figures["kube_apiserver_rss_mb"] = program_rss_mb(cluster, "kube-apiserver")
     figures["worker_rss_before_mb"], figures["worker_rss_after_mb"] = before_mb, rss_mb()
-    lags = sorted([await lag(api, marked, f"scale-{number}") for number in range(min(MARKS, pods))])
-    figures["lag_p50_ms"], figures["lag_p99_ms"] = (1000 * lags[int(len(lags) * share)] for share in (0.5, 0.99))
+    waits = sorted([await lag(api, marked, f"scale-{number}") for number in range(min(MARKS, pods))])
+    figures["lag_p50_ms"], figures["lag_p99_ms"] = (1000 * waits[int(len(waits) * share)] for share in (0.5, 0.99))
     listing = time.monotonic()
     await watch.listed()
     figures["full_list_s"] = time.monotonic() - listing
+    names = [PodName(f"scale-{number}") for number in range(pods)]
+    figures |= await lags(api, access, PROFILE, names, min(FAILING, pods // 2))
     emptying = time.monotonic()
 
     async def delete(number: int) -> None:
-        await api.call("DELETE", f"{PODS}/scale-{number}", body={"gracePeriodSeconds": 0})
+        try:
+            await api.call("DELETE", f"{PODS}/scale-{number}", body={"gracePeriodSeconds": 0})
+        except ApiRefused as error:
+            if error.status != GONE:  # one that failed, which the tending of the pool has deleted
+                raise
 
     await spread(pods, delete)
     await until(lambda: not watch.pods)
@@ -151,7 +188,8 @@ def main() -> None:
     if not cluster.is_up:
         raise SystemExit("no test cluster is up: `make cluster`")
     figures = asyncio.run(measure(cluster, pods))
-    figures["writes_per_pod_life"] = writes_per_pod(cluster, pods) - min(MARKS, pods) / pods
+    ours = min(MARKS, pods) + 2 * min(FAILING, pods // 2)  # patches that only the measurement makes
+    figures["writes_per_pod_life"] = writes_per_pod(cluster, pods) - ours / pods
     print(json.dumps({name: round(value, 2) for name, value in figures.items()}, indent=2))
 
 

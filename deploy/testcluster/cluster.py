@@ -15,10 +15,11 @@ from testcluster.containerd import Containerd
 from testcluster.folders import Built, run_folder
 from testcluster.image import write_images
 from testcluster.kubelet import NODE, start_kubelet
+from testcluster.kwok import write_kwok_config
 from testcluster.network import make_bridge, remove_bridge
 from testcluster.objects import RUNTIME_CLASSES, fake_node, runtime_class
 from testcluster.policies import Rules
-from testcluster.processes import Processes
+from testcluster.processes import Processes, end, processes_with
 from testcluster.traces import Traces
 
 FAKE_NODES = 10
@@ -78,11 +79,18 @@ class Cluster:
             # What it would still do for its clients and its state, both of which go with it, takes seconds.
             self.processes.stop(name, 1.0 if name == "kube-apiserver" else 10.0)
         self.containerd.end_shims()
+        for pid in self._unrecorded():
+            end(pid, 2.0)
         self.rules.remove()
         remove_bridge()
         if self.folder.exists():
             Traces.read(self.folder).remove(self.folder)
             shutil.rmtree(self.folder)
+
+    def _unrecorded(self) -> list[int]:
+        """Our programs that a command started in the run folder, and was killed before it noted them."""
+        ours = [self.where.folder / "bin", self.where.folder / "debian"]
+        return [pid for folder in ours for pid in processes_with(str(self.folder), below=folder)]
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
         """Run kubectl as administrator and return what it prints.
@@ -111,7 +119,8 @@ class Cluster:
 
     def _start_control(self) -> None:
         self._start_controllers()
-        self._start("kube-scheduler", self._common)
+        # Unpaced, as a scheduler of thousands of pods is: it binds no more than 50 a second otherwise.
+        self._start("kube-scheduler", {**self._common, "kube-api-qps": 1000, "kube-api-burst": 1000})
 
     @property
     def _common(self) -> dict[str, object]:
@@ -145,7 +154,7 @@ class Cluster:
             "kubeconfig": self.api.kubeconfig,
             "manage-all-nodes": "false",
             "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
-            "config": self.where.stages,
+            "config": write_kwok_config(self.where.stages, self.folder / "kwok.yaml"),
         }
         self._start("kwok", options)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from testcluster.folders import Built
 from testcluster.image import PAUSE_IMAGE
 from testcluster.network import write_cni
-from testcluster.processes import Processes, end
+from testcluster.processes import Processes, end, processes_with
 
 NAMESPACE = "k8s.io"
 """The containerd namespace that the kubelet's containers and images are in."""
@@ -105,22 +105,7 @@ class Containerd:
     def end_shims(self) -> None:
         """End what outlives containerd: its shims, found by our socket's path, and what they had started."""
         mark = str(self.socket)
-        for pid in processes_with(mark, "containerd-shim-runc-v2"):
+        for pid in processes_with(mark, program="containerd-shim-runc-v2"):
             end(pid, 2.0)
-        for pid in processes_with(str(self.folder), "runsc"):
+        for pid in processes_with(str(self.folder), program="runsc"):
             end(pid, 1.0)
-
-
-def processes_with(argument: str, program: str) -> list[int]:
-    """Processes of that program with that text in an argument."""
-    found: list[int] = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            words = Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if os.path.basename(words[0]).startswith(program) and any(argument in word for word in words):
-            found.append(int(entry))
-    return found

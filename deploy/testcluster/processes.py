@@ -125,3 +125,20 @@ def end(pid: int, limit_s: float) -> None:
             if started_at(pid) != began:
                 return
             time.sleep(0.02)
+
+
+def processes_with(argument: str, *, program: str = "", below: Path | None = None) -> list[int]:
+    """Processes with that text in an argument, whose program is called so, or lies so."""
+    found: list[int] = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            words = Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        named = os.path.basename(words[0]).startswith(program)
+        lies = below is None or words[0].startswith(f"{below}/")
+        if named and lies and any(argument in word for word in words):
+            found.append(int(entry))
+    return found

@@ -40,6 +40,10 @@ class KubernetesPods(Strict):
     """What holds a job that breaks out of its room. emberd looks for itself, and does not serve where it is not so."""
     runtime_class: str = ""
     """A RuntimeClass of the cluster; empty is its default."""
+    emberd_image: str = ""
+    """Image with emberd and a Python for it (deploy/images/emberd.Dockerfile), mounted read-only into pods whose own
+    images then need neither, nor a C library. Kubernetes 1.35 or newer, or the feature ImageVolume. Empty: images have
+    emberd at /opt/emberpool/emberd."""
     image_prefixes: tuple[str, ...] = ()
     """Images that a claim may name by their full reference must begin with one of these, as in `ghcr.io/acme/`."""
     node_selector: Mapping[str, str] = Field(default_factory=dict[str, str])

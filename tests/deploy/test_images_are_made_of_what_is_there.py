@@ -2,16 +2,19 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
-from emberpool.pool.providers.kubernetes.pod_spec import EMBERD
+from emberpool.pool.providers.kubernetes.injection import EMBERD, HOME, OWN_PYTHON
 
 TOP = Path(__file__).parents[2]
 DOCKERFILES = sorted((TOP / "deploy" / "images").glob("*.Dockerfile"))
+EMBERD_OWN, SANDBOX, WORKER = DOCKERFILES
 
 
 def instructions(path: Path) -> list[tuple[str, str]]:
@@ -33,9 +36,9 @@ def in_context(name: str) -> bool:
     return kept
 
 
-def test_there_are_both() -> None:
-    """Workers and sandboxes."""
-    assert [path.stem for path in DOCKERFILES] == ["sandbox", "worker"]
+def test_there_are_three() -> None:
+    """Workers, sandboxes, and what is mounted into sandboxes of other images."""
+    assert [path.stem for path in DOCKERFILES] == ["emberd", "sandbox", "worker"]
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
@@ -67,21 +70,42 @@ def test_the_context_is_all_that_a_wheel_needs_and_little_else() -> None:
 
 def test_sandboxes_have_emberd_where_it_is_started() -> None:
     """The path in pods' manifests is the one in the image."""
-    (copy,) = (rest for word, rest in instructions(DOCKERFILES[0]) if word == "COPY")
+    (copy,) = (rest for word, rest in instructions(SANDBOX) if word == "COPY")
     source, target = copy.split()
     assert EMBERD == f"{target}/main.py" and (TOP / source / "main.py").is_file()
-    (entry,) = (json.loads(rest) for word, rest in instructions(DOCKERFILES[0]) if word == "ENTRYPOINT")
+    (entry,) = (json.loads(rest) for word, rest in instructions(SANDBOX) if word == "ENTRYPOINT")
     assert entry == ["python3", "-I", EMBERD]
+
+
+def test_what_is_mounted_is_made_for_its_place() -> None:
+    """emberd's own image holds at its top what pods mount, and start from there."""
+    (run,) = (json.loads(rest) for word, rest in instructions(EMBERD_OWN) if word == "RUN")
+    copies = [rest for word, rest in instructions(EMBERD_OWN) if word == "COPY"]
+    assert run[-2] == HOME and f"--from=build {HOME} /" in copies and EMBERD.startswith(f"{HOME}/emberd/")
+
+
+def test_emberd_runs_by_a_loader_of_its_own(tmp_path: Path) -> None:
+    """With its own libraries and no other, wherever it lies; it can open compiled modules, as emberd does."""
+    home = tmp_path / "home"
+    made = [sys.executable, "-I", str(TOP / "deploy/images/portable_python.py"), str(home), str(TOP / "pool/emberd")]
+    subprocess.run(made, check=True)
+    python = [word.replace(HOME, str(home)) for word in OWN_PYTHON]
+    program = "import ctypes, ssl, sys; ctypes.CDLL(None); print(sys.prefix); print(open('/proc/self/maps').read())"
+    said = subprocess.run([*python, "-I", "-c", program], check=True, capture_output=True, text=True, env={}).stdout
+    prefix, *maps = said.splitlines()
+    assert prefix == str(home)
+    assert not [line for line in maps if ".so" in line and str(home) not in line]
+    assert (home / "emberd" / "main.py").is_file()
 
 
 def test_workers_run_the_installed_command_as_nobody() -> None:
     """The entry point is a script of the package, with the extra that jobs' packages need; the user is the
     Deployment's."""
-    said = instructions(DOCKERFILES[1])
+    said = instructions(WORKER)
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
     (entry,) = (json.loads(rest) for word, rest in said if word == "ENTRYPOINT")
     assert entry[0] in project["scripts"] and entry[1] == "worker"
-    (extras,) = re.findall(r'"/src\[(\S+)\]"', DOCKERFILES[1].read_text())
+    (extras,) = re.findall(r'"/src\[(\S+)\]"', WORKER.read_text())
     assert extras in project["optional-dependencies"]
     user = next(rest for word, rest in said if word == "USER")
     worker = (TOP / "deploy" / "base" / "worker.yaml").read_text()

@@ -18,6 +18,16 @@ from emberpool.worker.settings import Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUSTOMIZATIONS = ["base", *(f"overlays/{path.name}" for path in sorted((DEPLOY / "overlays").iterdir()))]
+ADDED: dict[str, tuple[set[str], set[str]]] = {
+    "emberd-tls": (set(), {"EMBERPOOL_TLS_CA_FILE"}),
+    "gangs": ({"Role/emberpool-gangs", "RoleBinding/emberpool-gangs"}, set()),
+    "gvisor": ({"RuntimeClass/gvisor"}, set()),
+    "prometheus": ({"ServiceMonitor/emberpool-worker"}, set()),
+    "redis": ({"Deployment/emberpool-redis", "Service/emberpool-redis", "Secret/emberpool-redis"}, set()),
+}
+"""What each component adds to the base: objects, and variables of the workers."""
+COMPONENTS = sorted(ADDED)
+SUFFIX = "-try"
 NAMED_CRDS = {
     "overlays/gke": ["podmonitorings.monitoring.googleapis.com"],
     "overlays/kai": ["queues.scheduling.run.ai", "components/prometheus"],
@@ -57,12 +67,32 @@ def test_the_api_server_takes_all_of_it(cluster_with_crds: Cluster, name: str) -
 
 
 @pytest.mark.cluster
-def test_the_gvisor_class_is_taken(cluster_with_crds: Cluster, tmp_path: Path) -> None:
-    """A component alone, as an overlay of a user's own would add it."""
-    component = os.path.relpath(DEPLOY / "components" / "gvisor", tmp_path)
-    (tmp_path / "kustomization.yaml").write_text(json.dumps({"components": [component], "nameSuffix": "-try"}))
-    said = cluster_with_crds.kubectl("apply", "--dry-run=server", "-o", "name", "-k", str(tmp_path))
-    assert said.split() == ["runtimeclass.node.k8s.io/gvisor-try"]
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_each_component_goes_on_the_base(cluster_with_crds: Cluster, tmp_path: Path, name: str) -> None:
+    """As an overlay of a user's own adds it: the API server takes what it adds, and what it changes of the workers."""
+    paths = {"resources": ["base"], "components": [f"components/{name}"]}
+    overlay = {key: [os.path.relpath(DEPLOY / path, tmp_path) for path in some] for key, some in paths.items()}
+    # Under names of its own: the test cluster has a RuntimeClass gvisor, whose handler may not change.
+    (tmp_path / "kustomization.yaml").write_text(json.dumps({**overlay, "nameSuffix": SUFFIX}))
+    words = ["--dry-run=server", "--validate=strict", "-o", "json", "-k", str(tmp_path)]
+    said = json.loads(cluster_with_crds.kubectl("apply", *words))["items"]
+    added, env = ADDED[name]
+    there = {f"{one['kind']}/{_plain(one)}" for one in said}
+    assert added <= there, sorted(there)
+    (worker,) = [one for one in said if one["kind"] == "Deployment" and _plain(one) == "emberpool-worker"]
+    names = {one["name"] for one in worker["spec"]["template"]["spec"]["containers"][0].get("env", [])}
+    assert env <= names, names
+
+
+def _plain(one: dict[str, Any]) -> str:
+    """The name without what kustomize adds: our suffix, and a hash of contents."""
+    name: str = one["metadata"]["name"]
+    return name.partition(SUFFIX)[0]
+
+
+def test_every_component_is_tried() -> None:
+    """What is in the folder is what the test above knows."""
+    assert sorted(path.name for path in (DEPLOY / "components").iterdir()) == COMPONENTS
 
 
 @pytest.mark.parametrize("name", NAMED_CRDS)

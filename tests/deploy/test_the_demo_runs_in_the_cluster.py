@@ -2,19 +2,13 @@
 classes, and a worker that is deleted meanwhile."""
 
 import asyncio
-import json
-import os
-import secrets
-import uuid
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from fixtures.cluster import ClusterUp
-from fixtures.forwarder import forwarded
+from fixtures.deployed import deployed, kubectl_of
 from fixtures.waiting import wait_until
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -30,7 +24,6 @@ from emberpool.worker.demo.problems import problems
 from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.stack.embedded import EmbeddedStack
 
-OVERLAY = Path(__file__).parents[2] / "deploy" / "overlays" / "testcluster"
 PROBLEMS, TIMES = 12, 2
 WORKERS = ("--namespace", "emberpool", "--selector", "app.kubernetes.io/name=emberpool-worker")
 pytestmark = pytest.mark.cluster
@@ -49,43 +42,6 @@ def with_worker_image(cluster: ClusterUp, tmp_path_factory: pytest.TempPathFacto
     yield own
 
 
-@asynccontextmanager
-async def deployed(cluster: Cluster, stack: EmbeddedStack, folder: Path) -> AsyncGenerator[str]:
-    """The overlay with this test's servers and secrets, its workers ready; the task queue. All goes with the block."""
-    api = json.loads(cluster.api.kubeconfig.read_text())["clusters"][0]["cluster"]["server"].removeprefix("https://")
-    redis = urlsplit(stack.settings.redis_url)  # a socket of this machine, with a password
-    queue = f"q{uuid.uuid4().hex[:8]}"
-    async with forwarded(stack.temporal_address, redis.path, api) as (temporal_at, redis_at, api_at):
-        host, _, port = api_at.rpartition(":")
-        servers = {
-            "TEMPORAL_ADDRESS": temporal_at,
-            "KUBERNETES_SERVICE_HOST": host,
-            "KUBERNETES_SERVICE_PORT": port,
-            "EMBERPOOL_DEPLOYMENT": queue,
-            "EMBERPOOL_TASK_QUEUE": queue,
-            "EMBERPOOL_HEARTBEAT_S": "0.5",
-        }
-        secret = {
-            "emberpool-redis": f"url=redis://:{redis.password}@{redis_at}/0",
-            "emberpool-pool-key": f"pool.key={secrets.token_hex(32)}",
-        }
-        kustomization = {
-            "resources": [_from(folder, OVERLAY)],
-            "generatorOptions": {"disableNameSuffixHash": True},
-            "configMapGenerator": [_named("emberpool-servers", [f"{name}={value}" for name, value in servers.items()])],
-            "secretGenerator": [_named(name, [text]) for name, text in secret.items()],
-        }
-        (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
-        run = _kubectl(cluster)
-        await run("apply", "-k", str(folder))
-        try:
-            await run("rollout", "status", "deployment/emberpool-worker", "--namespace", "emberpool", "--timeout=120s")
-            yield queue
-        finally:
-            await run("delete", "pods", "--all", "--namespace", "emberpool-sandboxes", "--wait=false")
-            await run("delete", "-k", str(folder))
-
-
 async def test_every_result_arrives(with_worker_image: Cluster, stack: EmbeddedStack, tmp_path: Path) -> None:
     """A batch per runtime class at once; a worker's pod is deleted once rollouts have begun to end. Every rollout ends
     as its script says, and most are served by pods that were warm."""
@@ -100,7 +56,7 @@ async def test_every_result_arrives(with_worker_image: Cluster, stack: EmbeddedS
 
             await wait_until(some_have_ended, 120)
             assert not batches.done(), batches.result()
-            run = _kubectl(with_worker_image)
+            run = kubectl_of(with_worker_image)
             first = (await run("get", "pods", *WORKERS, "-o", "name")).split()[0]
             await run("delete", first, "--namespace", "emberpool", "--wait=false")
             results = await batches
@@ -110,14 +66,6 @@ async def test_every_result_arrives(with_worker_image: Cluster, stack: EmbeddedS
             assert result.by_source.get(Source.REUSE, 0) > PROBLEMS * TIMES / 2, result
         workers = (await run("get", "pods", *WORKERS, "-o", "name")).split()
         assert first not in workers or len(workers) > 2, "another one took its place"
-
-
-def _from(folder: Path, path: Path) -> str:
-    return os.path.relpath(path, folder)
-
-
-def _named(name: str, literals: list[str]) -> dict[str, object]:
-    return {"name": name, "namespace": "emberpool", "literals": literals}
 
 
 async def _batch(client: Client, queue: str, profile: str) -> RolloutBatchResult:
@@ -136,12 +84,3 @@ async def _batch(client: Client, queue: str, profile: str) -> RolloutBatchResult
         names.ROLLOUT_BATCH, given, id=given.batch_id, task_queue=queue, result_type=RolloutBatchResult
     )
     return result
-
-
-def _kubectl(cluster: Cluster) -> Callable[..., Coroutine[object, object, str]]:
-    """kubectl beside the event loop, which forwards the pods' connections meanwhile."""
-
-    async def run(*words: str) -> str:
-        return await asyncio.to_thread(cluster.kubectl, *words)
-
-    return run

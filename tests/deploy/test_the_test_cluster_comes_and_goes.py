@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from fixtures.cluster import ClusterUp, audit_lines
 from testcluster.cluster import Cluster
 from testcluster.folders import built
 from testcluster.image import Archive, Image, layer
@@ -17,6 +18,8 @@ from testcluster.pins import pins_hash
 from testcluster.processes import NotUp, Processes, started_at
 from testcluster.runc_or_runsc import adopt, container, split
 from testcluster.traces import mounts_below
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 def test_an_archive_is_an_image_for_containerd(tmp_path: Path) -> None:
@@ -94,3 +97,23 @@ def test_a_cluster_leaves_nothing_behind() -> None:
     assert not list(Path("/sys/fs/cgroup").glob("*/kubepods"))
     left = subprocess.run(["pgrep", "-f", str(cluster.folder)], capture_output=True, text=True)
     assert left.stdout == ""
+
+
+@pytest.mark.cluster
+def test_a_given_cluster_is_used(cluster: ClusterUp) -> None:
+    """KUBECONFIG names one: nothing is started or taken down, and tests have their pods in it."""
+    own = cluster.own
+    if own is None:
+        pytest.skip("this run is given a cluster itself")
+    env = {**os.environ, "KUBECONFIG": str(own.api.kubeconfig), "PYTHONPATH": str(DEPLOY)}
+    said = subprocess.run([sys.executable, "-m", "testcluster", "up"], env=env, capture_output=True, text=True)
+    assert said.returncode == 0 and "nothing is started" in said.stdout, said
+    before = len(audit_lines(own))
+    test = "tests/providers/test_kubernetes_pods_are_what_they_say.py::test_an_evicted_pod_says_who_took_it"
+    words = [sys.executable, "-P", "-m", "pytest", "-q", "-m", "cluster", "-p", "no:cacheprovider", test]
+    ran = subprocess.run(words, env=env, cwd=DEPLOY.parent, capture_output=True, text=True)
+    assert ran.returncode == 0 and "1 passed" in ran.stdout, ran.stdout[-2000:]
+    created = [
+        one for one in audit_lines(own)[before:] if one["verb"] == "create" and "/pods" in str(one["requestURI"])
+    ]
+    assert created and own.is_up

@@ -14,7 +14,7 @@ from testcluster.kueue import kueue
 from emberpool.activities import names, queue_share
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.providers.kubernetes.access import KubernetesApi
-from emberpool.pool.providers.kubernetes.pod_spec import EMBERD
+from emberpool.pool.providers.kubernetes.injection import EMBERD
 from emberpool.pool.providers.kubernetes.queue import KueueQueue, QueueFacts, facts
 from emberpool.worker.stack.embedded import EmbeddedStack
 from emberpool.workflows.pool_manager import PoolStatus

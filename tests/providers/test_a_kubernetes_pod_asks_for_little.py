@@ -9,6 +9,7 @@ from emberpool.pool.client.signing import pod_key
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.profile import Profile
+from emberpool.pool.providers.kubernetes.injection import HOME, OWN_PYTHON
 from emberpool.pool.providers.kubernetes.pod_spec import CONFIG_NOTE, image_reference, manifest
 
 KEY = b"k" * 32
@@ -45,6 +46,18 @@ def test_the_key_is_the_pods_own_and_stands_in_one_place() -> None:
     assert config["key"] == pod_key(KEY, NAME).hex()
     assert config["key"] not in json.dumps(pod) and KEY.hex() not in json.dumps(pod)
     assert [one["name"] for one in pod["spec"]["containers"][0]["env"]] == ["NVIDIA_VISIBLE_DEVICES"]
+
+
+def test_emberd_comes_from_its_own_image_where_one_is_named() -> None:
+    """Mounted read-only where images have it else, started by its own loader; nothing is said of it in the environment,
+    which jobs would inherit. Without that field nothing changes."""
+    about = made(kubernetes={"emberd_image": "ghcr.io/acme/emberd:3"})["spec"]
+    (container,), plain = about["containers"], made()["spec"]
+    assert about["volumes"][-1]["image"] == {"reference": "ghcr.io/acme/emberd:3", "pullPolicy": "IfNotPresent"}
+    mount = {"name": about["volumes"][-1]["name"], "mountPath": HOME, "readOnly": True}
+    assert mount in container["volumeMounts"] and container["env"] == plain["containers"][0]["env"]
+    assert container["command"] == [*OWN_PYTHON, *plain["containers"][0]["command"][1:]]
+    assert not any("image" in volume for volume in plain["volumes"])
 
 
 def test_jobs_without_network_get_rooms_with_one_of_their_own() -> None:

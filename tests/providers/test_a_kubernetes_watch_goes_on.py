@@ -1,5 +1,6 @@
 """The one watch of a pool: resumed where it broke off, listed anew when that is too old, blinded by nothing."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -141,3 +142,14 @@ async def test_a_resync_finds_what_the_watch_never_told(tmp_path: Path) -> None:
         fake.say(None)
         await one.hears("missed")
         await one.watch.aclose()
+
+
+async def test_who_is_cancelled_ends(watched: Watched) -> None:
+    """Also where what was waited for is there at that moment: python/cpython#86296, a worker that could not be stopped
+    while pods failed."""
+    waiting = asyncio.create_task(watched.watch.started())
+    await asyncio.sleep(0)
+    if waiting.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert waiting.done()

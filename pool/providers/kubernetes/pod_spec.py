@@ -11,14 +11,13 @@ from emberpool.pool.model.gpu_share import Sharing
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.kubernetes import Boundary
 from emberpool.pool.model.profile import Network, Profile
+from emberpool.pool.providers.kubernetes.injection import EMBERD, inject, python
 from emberpool.pool.providers.kubernetes.view import CONTAINER, IMAGE_NOTE, PORT, TLS_NOTE
 
 POOL_LABEL = "emberpool.dev/profile"
 DEPLOYMENT_LABEL = "emberpool.dev/deployment"
 CONFIG_NOTE = "emberpool.dev/emberd"
 """Annotation with emberd's configuration, the pod's key in it: whoever may read pods may sign for them."""
-EMBERD = "/opt/emberpool/emberd/main.py"
-"""Where an image has emberd, beside any python3 from 3.8 on."""
 TOLD, STATE, SCRATCH = "/run/emberd/told", "/run/emberd/state", "/run/emberd/scratch"
 TLS = "/run/emberd/tls"
 """Where the Secret with its certificate is mounted; no room has that mount, and a swept job's user cannot read it."""
@@ -168,6 +167,7 @@ def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:
         secret = {"secretName": about.tls_secret, "defaultMode": 0o400, "optional": True}
         spec["volumes"].append({"name": "tls", "secret": secret})
         spec["containers"][0]["volumeMounts"].append({"name": "tls", "mountPath": TLS, "readOnly": True})
+    inject(profile, spec)
     if not in_gvisor(profile):
         spec["hostUsers"] = False  # gVisor refuses to start in one: its own kernel is the boundary there
     if about.runtime_class:
@@ -215,7 +215,7 @@ def _container(profile: Profile, reference: str, standby: bool) -> dict[str, Any
         "name": CONTAINER,
         "image": reference,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-I", EMBERD, TOLD],
+        "command": [*python(profile), "-I", EMBERD, TOLD],
         # Where emberd does not serve, its last line says why: the kubelet then has it in the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "ports": [{"name": "emberd", "containerPort": PORT}],

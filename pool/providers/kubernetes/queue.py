@@ -13,7 +13,7 @@ from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.policy.queue_share import QueueStanding
 from emberpool.pool.providers.kubernetes.access import ApiRefused, KubernetesApi
-from emberpool.pool.providers.kubernetes.pod_spec import EMBERD
+from emberpool.pool.providers.kubernetes.injection import EMBERD
 from emberpool.pool.providers.kubernetes.quantity import amount
 
 Json = Mapping[str, Any]

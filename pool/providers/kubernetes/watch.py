@@ -52,7 +52,10 @@ class PodWatch:
             self._synced.clear()
             self._task = asyncio.create_task(self._run(), name="emberpool-pod-watch")
         try:
-            await asyncio.wait_for(self._synced.wait(), limit_s)
+            # Not wait_for: before Python 3.12 it forgets that it is cancelled, where what it waits for is there already
+            # (python/cpython#86296).
+            async with asyncio.timeout(limit_s):
+                await self._synced.wait()
         except TimeoutError:
             raise PoolUnavailable(f"the Kubernetes API gave no list of pods within {limit_s:.0f} s") from self._failed
         if self._failed is not None and not self.pods:
