@@ -23,11 +23,11 @@ PODS = 1_000
 BURST, BURSTS = 300, 10
 SETTING = (
     "Real: Redis and the index's scripts; pods are records only. An open loop: each claim has its time, a release "
-    f"follows its answer, and latency counts from the scheduled time, from {PROCESSES} processes as workers have them "
-    "(redis-py, 16 connections each). Nothing: as many scripts that do nothing, the same way. With recycle: begin and "
-    "finish of it follow each release, so that the index runs four scripts a claim. Redis's CPU is its own account, as "
-    "a share of one core and per script. Claims at once, on warm pods: as workers make them, from one process and from "
-    "all, and on a bare connection each. A wake: from the call that frees the pod, to the blocked worker's answer (one "
+    f"follows its answer, and latency counts from the scheduled time, from {PROCESSES} processes. Nothing: as many "
+    "calls that run no script, the same way. With recycle: begin and finish of it follow each release, so that the "
+    "index runs four scripts a claim. Redis's CPU is its own account, as a share of one core and per script. Claims at "
+    "once, on warm pods: as workers make them (redis-py, 16 open connections each), from one process and from all, and on "
+    "a bare connection each. A wake: from the call that frees the pod, to the blocked worker's answer (redis-py, one "
     "process for both). Steady p99: without what fell into a dip of the machine, or within 100 ms after one, as a "
     "process beside it saw them; steady: the share that is left."
 )
@@ -38,7 +38,7 @@ async def measure(redis_url: str, seconds: float) -> Measured:
     rows: list[tuple[str, ...]] = []
     figures: dict[str, float] = {}
     async with await connect(redis_url) as redis, herd(PROCESSES) as clients_of:
-        for act, what in (("offer_empty", "nothing"), ("offer", "claim, release"), ("offer_all", "with recycle")):
+        for act, what in (("offer_ping", "nothing"), ("offer", "claim, release"), ("offer_all", "with recycle")):
             for rate in RATES:
                 job = Job(redis_url, f"{uuid.uuid4().hex[:8]}-{act}", act, 0, PROCESSES, round(rate * seconds), rate)
                 row, some = await _offered(clients_of, redis, job)
@@ -88,7 +88,7 @@ async def _offered(clients_of: Herd, redis: IndexRedis, job: Job) -> tuple[tuple
         f"redis_cpu_share_{key}": busy,
         f"redis_cpu_us_per_script_{key}": each_us,
     }
-    cost = "" if job.act == "offer_empty" else f"{each_us:.0f} µs"
+    cost = "" if job.act == "offer_ping" else f"{each_us:.0f} µs"
     return (f"{job.rate:.0f}", f"{answered:.0f}/s", ms(p50), ms(p99), *shown, f"{busy:.0%}", cost), figures
 
 

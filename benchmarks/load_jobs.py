@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH leaves it out
 
 from lean_caller import LeanIndex, open_connection  # noqa: E402
 
-from emberpool.pool.index.connection import IndexRedis, connect  # noqa: E402
+from emberpool.pool.index.connection import connect  # noqa: E402
 from emberpool.pool.index.contract import ClaimRequest, HandedTo, RecycleStarted, Released  # noqa: E402
 from emberpool.pool.index.redis_index import RedisIndex  # noqa: E402
 from emberpool.pool.model.claim import Claimed, Holder, Wait  # noqa: E402
@@ -27,9 +27,8 @@ from emberpool.pool.model.recycle import Attestation, RecycleTier  # noqa: E402
 
 PROVED = Attestation(tier=RecycleTier.ROOM, checks={"processes": True})
 LINE_TAG = Tag("0" * 32)
-OPEN_PLACES = 64
-"""Claims and releases that one process has under way in an open loop; what is due meanwhile waits, and that counts."""
-EMPTY_SCRIPT = "return 0"
+OPEN_CONNECTIONS = 32
+"""What one process has for an open loop: more would only wait within the server."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,9 @@ class Job:
     pool: str
     act: str
     """`cycle`: claim, release, recycle. `line`: enter the line, release what is held, serve the line. `offer`: claim
-    and release at a given rate, whether or not the last ones were answered; `offer_all`: and recycle; `offer_empty`:
-    two scripts that do nothing. `burst`: one claim of each client, all at once. `offer*` and `burst_worker` go through
-    the connections that a worker has, the others on a bare one each."""
+    and release at a given rate, whether or not the last ones were answered; `offer_all`: and recycle; `offer_ping`: two
+    calls that do nothing. `burst`: one claim of each client, all at once; `burst_worker`: the same through the
+    connections that a worker has."""
     first: int
     """The number of the first client; each further one has a number higher by `step`, so that all processes differ."""
     clients: int
@@ -88,7 +87,7 @@ def tag_of(number: int) -> Tag:
     return Tag(f"{number:032x}")
 
 
-async def recycle(index: RedisIndex, pod: PodName) -> RequestId:
+async def recycle(index: LeanIndex, pod: PodName) -> RequestId:
     """Reset a pod; who has it now, or ""."""
     started = await index.begin_recycle(pod)
     if not isinstance(started, RecycleStarted):
@@ -97,7 +96,7 @@ async def recycle(index: RedisIndex, pod: PodName) -> RequestId:
     return freed.request_id if isinstance(freed, HandedTo) else RequestId("")
 
 
-async def _claim_and_release(index: RedisIndex, tag: Tag, caller: str, began: float, timings: Timings) -> PodName:
+async def _claim_and_release(index: LeanIndex, tag: Tag, caller: str, began: float, timings: Timings) -> PodName:
     """The pod that was held for a moment, dirty now."""
     request_id = RequestId(uuid.uuid4().hex)
     claimed = await index.claim(request(request_id, tag, caller))
@@ -110,11 +109,11 @@ async def _claim_and_release(index: RedisIndex, tag: Tag, caller: str, began: fl
     return released.pod
 
 
-async def _nothing_twice(redis: IndexRedis, sha: str, began: float, timings: Timings) -> None:
-    """The same path and as many calls, without a script of the index."""
-    await redis.run_script(sha, "nothing", ())
+async def _ping_twice(index: LeanIndex, began: float, timings: Timings) -> None:
+    """The same path and as many calls, without a script."""
+    await index.connection.ask(["PING"])
     between = time.perf_counter()
-    await redis.run_script(sha, "nothing", ())
+    await index.connection.ask(["PING"])
     timings.add(began, between)
 
 
@@ -160,7 +159,8 @@ async def _burst(index: LeanIndex, number: int, job: Job, timings: Timings) -> N
 
 
 async def _burst_worker(index: RedisIndex, job: Job, timings: Timings) -> None:
-    """One claim of each client, all at once, over redis-py and its pool of connections."""
+    """One claim of each client, all at once, over redis-py and its pool of connections, which a worker has open."""
+    await asyncio.gather(*(index.counts() for _ in range(job.clients)))
 
     async def one(number: int, began: float) -> None:
         claimed = await index.claim(request(RequestId(f"burst-{number}"), tag_of(number), f"bench/{number % 20}"))
@@ -172,18 +172,17 @@ async def _burst_worker(index: RedisIndex, job: Job, timings: Timings) -> None:
     await asyncio.gather(*(one(job.first + place * job.step, began) for place in range(job.clients)))
 
 
-async def _offer(index: RedisIndex, job: Job, timings: Timings) -> None:
-    """Open loop: each claim has its time, and its latency counts from then, also while it waits for a place."""
-    free: asyncio.Queue[int] = asyncio.Queue()
-    for place in range(OPEN_PLACES):
+async def _offer(indexes: list[LeanIndex], job: Job, timings: Timings) -> None:
+    """Open loop: each claim has its time, and its latency counts from then, also while it waits for a connection."""
+    free: asyncio.Queue[tuple[int, LeanIndex]] = asyncio.Queue()
+    for place in enumerate(indexes):
         free.put_nowait(place)
-    empty = await index.redis.commands.script_load(EMPTY_SCRIPT)
 
     async def one(number: int, due: float) -> None:
-        place = await free.get()
+        place, index = await free.get()
         try:
-            if job.act == "offer_empty":
-                await _nothing_twice(index.redis, empty, due, timings)
+            if job.act == "offer_ping":
+                await _ping_twice(index, due, timings)
                 return
             # With recycling, tags come back and find their pods clean; without, each takes a pod that nobody has used.
             mine = place if job.act == "offer_all" else number
@@ -192,7 +191,7 @@ async def _offer(index: RedisIndex, job: Job, timings: Timings) -> None:
             if job.act == "offer_all":
                 await recycle(index, pod)
         finally:
-            free.put_nowait(place)
+            free.put_nowait((place, index))
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -214,30 +213,31 @@ _CLOSED: dict[str, Callable[[LeanIndex, int, Job, Timings], Awaitable[None]]] = 
 async def run(job: Job) -> Timings:
     """Connect, do it, hang up; only the doing is timed."""
     timings = Timings()
-    async with await connect(job.url) as redis:
-        if job.act == "burst_worker":
+    if job.act == "burst_worker":
+        async with await connect(job.url) as redis:
             await _burst_worker(RedisIndex(redis, "bench", job.pool), job, timings)
-        elif job.act.startswith("offer"):
+        return timings
+    count = OPEN_CONNECTIONS if job.act.startswith("offer") else job.clients
+    async with await connect(job.url) as redis:
+        indexes = [LeanIndex(redis, job.pool, await open_connection(job.url)) for _ in range(count)]
+        try:
+            await indexes[0].lean.load()
             began = time.perf_counter()
-            await _offer(RedisIndex(redis, "bench", job.pool), job, timings)
+            await _do(indexes, job, timings)
             timings.wall_s = time.perf_counter() - began
-        else:
-            await _run_bare(redis, job, timings)
+        finally:
+            for index in indexes:
+                index.connection.close()
     return timings
 
 
-async def _run_bare(redis: IndexRedis, job: Job, timings: Timings) -> None:
-    indexes = [LeanIndex(redis, job.pool, await open_connection(job.url)) for _ in range(job.clients)]
-    try:
-        await indexes[0].lean.load()
-        began = time.perf_counter()
-        async with asyncio.TaskGroup() as group:
-            for place, index in enumerate(indexes):
-                group.create_task(_awaited(_CLOSED[job.act](index, job.first + place * job.step, job, timings)))
-        timings.wall_s = time.perf_counter() - began
-    finally:
-        for index in indexes:
-            index.connection.close()
+async def _do(indexes: list[LeanIndex], job: Job, timings: Timings) -> None:
+    if job.act.startswith("offer"):
+        await _offer(indexes, job, timings)
+        return
+    async with asyncio.TaskGroup() as group:
+        for place, index in enumerate(indexes):
+            group.create_task(_awaited(_CLOSED[job.act](index, job.first + place * job.step, job, timings)))
 
 
 async def _awaited(work: Awaitable[None]) -> None:
