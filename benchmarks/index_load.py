@@ -22,14 +22,14 @@ PROCESSES = 2
 PODS = 1_000
 BURST, BURSTS = 300, 10
 SETTING = (
-    "Real: Redis and the index's scripts; pods are records only. An open loop: each claim has its time, a release "
-    f"follows its answer, and latency counts from the scheduled time, from {PROCESSES} processes. Nothing: as many "
-    "calls that run no script, the same way. With recycle: begin and finish of it follow each release, so that the "
-    "index runs four scripts a claim. Redis's CPU is its own account, as a share of one core and per script. Claims at "
-    "once, on warm pods: as workers make them (redis-py, 16 open connections each), from one process and from all, and "
-    "on a bare connection each. A wake: from the call that frees the pod, to the blocked worker's answer (redis-py, one "
-    "process for both). Steady p99: without what fell into a dip of the machine, or within 100 ms after one, as a "
-    "process beside it saw them; steady: the share that is left."
+    "Real: Redis and the index's scripts; pods are records only. An open loop: each claim has its time, a release"
+    f" follows its answer, and latency counts from the scheduled time, from {PROCESSES} processes. Nothing: as "
+    "many calls that run no script, the same way. With recycle: begin and finish of it follow each release, so "
+    "that the index runs four scripts a claim. Redis's CPU is its own account, as a share of one core and per "
+    "script. Claims at once, on warm pods: as workers make them (redis-py, 16 open connections each), from one "
+    "process and from all, and on a bare connection each. A wake: from the call that frees the pod, to the "
+    "blocked worker's answer (redis-py, one process for both). Steady p99: without what fell into a dip of the "
+    "machine, or within 100 ms after one, as a process beside it saw them; steady: the share that is left."
 )
 
 
