@@ -32,6 +32,21 @@ def test_quarantined_pods_are_told_with_their_reasons() -> None:
     assert as_data(looks[0])["quarantined"] == {"listeners": 2, "manifest, processes": 1}
 
 
+def test_what_a_queue_leaves_a_pool_is_told() -> None:
+    """Where it is less than the budget: otherwise nobody would know why the pool is small."""
+    out = StringIO()
+    shares = {"less": 2, "enough": 4, "none": None}
+    looks = [
+        Look("europe", name, PoolStatus(max_pods=4, min_warm=1, version=1, queue_share=share), PoolView(), True)
+        for name, share in shares.items()
+    ]
+    Console(file=out, width=100, force_terminal=False).print(pools_table(looks, with_deployment=False))
+    assert [line for line in out.getvalue().splitlines() if "queue" in line] == [
+        "less: its queue leaves it 2 of 4 pods"
+    ]
+    assert [as_data(one)["queue_share"] for one in looks] == [2, 4, None]
+
+
 @pytest.mark.parametrize("width", [80, 100])
 @pytest.mark.parametrize("with_deployment", [False, True])
 def test_a_long_name_takes_one_line_and_numbers_stay_in_line(width: int, with_deployment: bool) -> None:

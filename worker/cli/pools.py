@@ -164,6 +164,7 @@ def as_data(look: Look) -> dict[str, object]:
         "profile": look.profile,
         "max_pods": look.status.max_pods,
         "min_warm": look.status.min_warm,
+        "queue_share": look.status.queue_share,
         "fresh": look.fresh,
         "pods": {state.value: count for state, count in look.now.by_state.items()},
         "idle_fresh": look.now.idle_fresh,

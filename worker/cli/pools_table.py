@@ -64,6 +64,9 @@ def _notes(look: Look) -> Sequence[Text]:
     notes: list[Text] = []
     if look.now.waiting and look.now.oldest_wait_s:
         notes.append(Text(f"{look.profile}: the oldest request has waited {look.now.oldest_wait_s:.0f} s", "yellow"))
+    share = look.status.queue_share
+    if share is not None and share < look.status.max_pods:
+        notes.append(Text(f"{look.profile}: its queue leaves it {share} of {look.status.max_pods} pods", "yellow"))
     if look.now.quarantined:
         total, reasons = sum(look.now.quarantined.values()), sorted(look.now.quarantined.items())
         told = "; ".join(f"{count} for {reason}" for reason, count in reasons)
