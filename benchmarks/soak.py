@@ -159,6 +159,8 @@ def _process(number: int, steps: int, seed: int, told: "Queue[Told]") -> None:
 
     signal.signal(signal.SIGTERM, end)
     asyncio.run(_soak(number, steps, seed, told.put, to_end))
+    if to_end.is_set():
+        sys.exit(128 + signal.SIGTERM)
 
 
 def _sum(parts: list[Done]) -> Done:

@@ -1,6 +1,7 @@
 """Calls made at the same moment share a trip to Redis, and nothing else: each has its own answer, error and end."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,18 @@ async def test_each_gets_its_own_answer() -> None:
     replies = await asyncio.gather(*(batches.call("sha", str(number)) for number in range(40)))
     assert replies == [("sha", str(number)) for number in range(40)]
     assert [len(trip) for trip in server.trips] == [MOST_TOGETHER, MOST_TOGETHER, 40 - 2 * MOST_TOGETHER]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks begin at once from Python 3.12 on, if they are told to")
+async def test_tasks_that_begin_at_once_travel_together_too() -> None:
+    """With asyncio.eager_task_factory, as some applications have it."""
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - not known to type checkers at 3.11
+    server = Server()
+    batches = Batches(server.answer)
+    replies = await asyncio.gather(*(batches.call("sha", str(number)) for number in range(3)))
+    assert replies == [("sha", str(number)) for number in range(3)]
+    assert [len(trip) for trip in server.trips] == [3]
 
 
 async def test_a_call_by_itself_waits_for_nobody() -> None:
