@@ -56,7 +56,7 @@ class Batches:
         return _Trip(calls, replies)
 
     async def _make(self, calls: list[Words]) -> list[Any]:
-        # In the next turn, also where tasks begin at once (asyncio.eager_task_factory): who calls in this one has joined.
+        # A turn later, also where tasks begin at once (asyncio.eager_task_factory): who calls in this one has joined.
         await asyncio.sleep(0)
         if self._gathering is not None and self._gathering.calls is calls:
             self._gathering = None
