@@ -25,16 +25,19 @@ from emberpool.pool.index.contract import (
     Stale,
 )
 from emberpool.pool.model.claim import PodAddress
-from emberpool.pool.model.errors import EmberpoolError, PodRefused, PodUnreachable
+from emberpool.pool.model.errors import EmberpoolError, PodRefused, PodUnreachable, PoolUnavailable
 from emberpool.pool.model.ids import PodName, PodUid, RequestId
 from emberpool.pool.model.recycle import Attestation, RecycleOutcome, RecycleTier
 from emberpool.pool.policy.rotation import worn_by_age
+from emberpool.pool.providers.kubernetes.gangs import Gangs
 
 log = logging.getLogger(__name__)
 
 ANEW_S = 25.0
 """Seconds from its beginning within which a reset that starts a pod anew must end. After 30 s the index has another
 begin (`IndexLimits.stuck_ms`), and that one must not come upon a pod which is away just then: it would be given up."""
+LEAVE_S, LEAVE_AT_LEAST_S = 10.0, 4.0
+"""What a pod's leaving its gang may take: it should end before that too, whatever the reset took."""
 
 
 class Recycling:
@@ -65,20 +68,21 @@ async def recycle(pool: Pool, name: PodName, peers: bool = True) -> RecycleResul
     another takes it up, after half a minute. `peers`: whether it may have been connected to a gang; False is known.
 
     Raises:
-        PoolUnavailable: the index or the provider cannot be reached; the pod stays dirty, recycling or draining.
+        PoolUnavailable: the index or the provider cannot be reached; the pod stays dirty, recycling or draining, and
+            is taken again.
     """
     started = await pool.index.begin_recycle(name)
     if isinstance(started, NotDirty):
         return RecycleResult(outcome=RecycleOutcome.ALREADY, pod=name)
     watch = Stopwatch()
-    if peers and pool.gangs is not None:
-        await pool.gangs.leave(name, started.epoch)
     try:
         attestation, reason, boot_id = await _reset(pool, started)
     except PodUnreachable as error:
         log.warning("pod %s is left to other workers: %s", name, error)
         return RecycleResult(outcome=RecycleOutcome.ALREADY, pod=name)
     took_s = watch.seconds
+    if peers and pool.gangs is not None:
+        await _leave(pool.gangs, started, took_s)
     profile, retire = pool.profile, worn_by_age(pool.profile, attestation)
     freed = await pool.index.finish_recycle(
         name, started.epoch, attestation, profile.keep_alive_s, profile.max_uses, retire, boot_id
@@ -86,6 +90,21 @@ async def recycle(pool: Pool, name: PodName, peers: bool = True) -> RecycleResul
     result = await _result(pool, name, freed, attestation, reason)
     pool.metrics.recycled(result.outcome, attestation, took_s)
     return result
+
+
+async def _leave(gangs: Gangs, started: RecycleStarted, took_s: float) -> None:
+    """Take a pod out of its gang that has been fenced. Before the fence, one that joins late would still be told by its
+    emberd that the lease holds, and label a pod that has left.
+
+    Raises:
+        PoolUnavailable: it is not known to be out.
+    """
+    limit_s = min(LEAVE_S, max(LEAVE_AT_LEAST_S, ANEW_S + LEAVE_AT_LEAST_S - took_s))
+    try:
+        async with asyncio.timeout(limit_s):
+            await gangs.leave(started.pod, started.epoch)
+    except TimeoutError as error:
+        raise PoolUnavailable(f"pod {started.pod} did not leave its gang within {limit_s:.0f} s") from error
 
 
 async def _result(pool: Pool, name: PodName, freed: FreedReply, attestation: Attestation, reason: str) -> RecycleResult:

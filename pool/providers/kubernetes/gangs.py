@@ -1,16 +1,19 @@
 """Gangs whose pods reach each other: a label on each of them, and a network policy that goes by it.
 
 Pods are interchangeable until they are leased, so that neither can be there before. The label comes after the lease,
-and goes before the pod's reset is proved; nobody is handed a pod that has one. Only gangs with peers cost such calls.
+and goes after the fence, before the pod is free; nobody is handed a pod that has one. Only pools whose gangs may have
+peers cost such calls.
 
 Both are written so that a late call does no harm. Whoever puts a label on has read the pod first, then asked its emberd
 whether the lease still holds, and writes only if the pod is as it was read; whoever takes one off always changes the
-pod, by a note, so that a label which was on its way is refused. The label itself is made of the caller's tag: what one
+pod, by a note, so that a label which was on its way is refused. Whoever reads the pod after that asks an emberd that is
+fenced. The label itself is made of the caller's tag: what one
 caller knows of another's gang does not bring a pod of his into it.
 """
 
 import hashlib
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -32,6 +35,8 @@ TRIES = 10
 YOUNG_S = 120.0
 """A policy is as old as this before nobody's being in it means that its gang is over."""
 MERGE = "application/merge-patch+json"
+NO_RIGHT = re.compile(r"\bcannot (get|create|patch) resource\b")
+"""How the API server says that the account lacks a right. A quota, a namespace that ends and a webhook say 403 too."""
 
 
 def gang_label(tag: Tag, gang: str) -> str:
@@ -75,7 +80,7 @@ class Gangs:
         Raises:
             InvalidInput: the worker's account may not.
             PodUnreachable: the pod is gone, or changes faster than it can be written.
-            PoolUnavailable: the API cannot be reached.
+            PoolUnavailable: the API cannot be reached, or refuses for another reason.
         """
         await self._policy(label)
         for _ in range(TRIES):
@@ -94,7 +99,7 @@ class Gangs:
         raise PodUnreachable(name, "it changes faster than its gang's label can be written", sent=True)
 
     async def leave(self, name: PodName, epoch: int) -> None:
-        """Take a pod out of whatever gang it was in, before it may be handed on. One that is gone is out.
+        """Take a fenced pod out of whatever gang it was in, before it may be handed on. One that is gone is out.
 
         Raises:
             PoolUnavailable: it is not known to be out: it must not be handed on.
@@ -170,7 +175,7 @@ def _age_s(what: Json) -> float:
 
 
 def _refused(error: ApiRefused, name: str) -> Exception:
-    if error.status == 403:
+    if error.status == 403 and NO_RIGHT.search(error.message):
         return InvalidInput(
             "peers", f"this worker may not connect a gang's pods: apply deploy/components/gangs ({error})"
         )
