@@ -22,12 +22,15 @@ class QueueStanding(Frozen):
 
 def queue_share(now: QueueStanding, held: int, per_pod: float, keep: int) -> int:
     """Pods that a pool of `held` may hold, each taking `per_pod`: what it has of the quota, with what nobody has, less
-    what others wait for; never fewer than `keep`.
+    what others wait for; never fewer than `keep`. While nothing of others waits, what it has of the quota it keeps:
+    the queue may have borrowed it, so that more is reserved than its quota, and nobody asks for it back.
 
     Several pools on one queue each count their own pods as theirs, and each sees all that is free.
     """
     own = min(now.reserved_by_us, held * per_pod)
     room = own + now.quota - now.reserved - now.wanted
+    if now.wanted <= 0:
+        room = max(own, room)
     return max(keep, math.floor(room / per_pod + CLOSE))
 
 

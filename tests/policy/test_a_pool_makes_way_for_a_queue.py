@@ -20,7 +20,11 @@ def standing(quota: float = 8, reserved: float = 0, ours: float = 0, wanted: flo
         (standing(reserved=5, ours=2), 2, 5),  # what the pool has of the quota is not in its own way
         (standing(reserved=8, ours=8, wanted=2), 8, 6),  # it makes way for what waits
         (standing(reserved=8, ours=2, wanted=100), 2, 1),  # down to what it keeps
-        (standing(reserved=12, ours=2), 2, 1),  # others have borrowed
+        (standing(reserved=12, ours=2, wanted=1), 2, 1),  # others have borrowed
+        (standing(reserved=12, ours=2), 2, 2),  # and nobody wants what the pool has
+        (standing(quota=0, reserved=3, ours=3), 3, 3),  # all is borrowed
+        (standing(quota=0, reserved=3, ours=3), 5, 3),  # two of its pods have no quota yet
+        (standing(quota=0, reserved=3, ours=3, wanted=1), 3, 1),
         (standing(reserved=6, ours=6), 2, 4),  # four of those are another pool's
     ],
 )

@@ -131,5 +131,9 @@ def test_quantities_compare_by_amount() -> None:
     assert not same_amounts({"cpu": "1"}, {"cpu": "1", "memory": "1Gi"})
     assert has_amounts({"cpu": "1000m", "ephemeral-storage": "0"}, {"cpu": "1"})
     assert not has_amounts({"ephemeral-storage": "0"}, {"cpu": "1"})
-    with pytest.raises(ValueError, match="no quantity"):
-        amount("much")
+    assert same_amounts({"cpu": "250m"}, {"cpu": "250000u"}) and same_amounts({"cpu": "1u"}, {"cpu": "1000n"})
+    numbers = {"1E": 10**18, "1E3": 1000, "1e3": 1000, "+.5k": 500, "2.Ki": 2048, "-1": -1}
+    assert {text: amount(text) for text in numbers} == numbers
+    for text in ("much", "", "1K", "1 Gi", "1e", "1mi", "NaN", "1_0", "1e999", "Gi"):
+        with pytest.raises(ValueError, match="no quantity"):
+            amount(text)

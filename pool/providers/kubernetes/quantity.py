@@ -1,14 +1,21 @@
 """Kubernetes' quantities: the API server writes back 1Gi where 1024Mi was asked for."""
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 
 _FACTORS = {
-    "m": Decimal("0.001"),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
     "": Decimal(1),
     **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
     **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
 }
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30}))(?:[eE]([+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i)?)"
+)
+"""1E is a suffix, 1E3 an exponent."""
 
 
 def amount(text: str) -> Decimal:
@@ -17,11 +24,11 @@ def amount(text: str) -> Decimal:
     Raises:
         ValueError: it is none.
     """
-    digits = text.rstrip("kKMGTPEim")
-    try:
-        return Decimal(digits) * _FACTORS[text[len(digits) :]]
-    except (ArithmeticError, KeyError) as error:
-        raise ValueError(f"{text!r} is no quantity") from error
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no quantity")
+    digits, exponent, suffix = found.groups()
+    return Decimal(digits).scaleb(int(exponent or 0)) * _FACTORS[suffix or ""]
 
 
 def has_amounts(all_of: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

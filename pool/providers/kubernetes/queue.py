@@ -5,6 +5,8 @@ stands in the workloads themselves, in those that have no quota reserved. Our ow
 demand that our pods would have to make way for.
 """
 
+import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -16,11 +18,15 @@ from emberpool.pool.providers.kubernetes.access import ApiRefused, KubernetesApi
 from emberpool.pool.providers.kubernetes.injection import EMBERD
 from emberpool.pool.providers.kubernetes.quantity import amount
 
+log = logging.getLogger(__name__)
+
 Json = Mapping[str, Any]
 Amounts = Mapping[str, float]
 """By resource: cores, bytes, devices."""
 API = "/apis/kueue.x-k8s.io/v1beta2"
 PAGE = 500
+ODD = (KeyError, TypeError, ValueError, AttributeError)
+"""What reading something raises that is not as Kueue has it."""
 
 
 class QueueFacts(Frozen):
@@ -36,11 +42,19 @@ class QueueFacts(Frozen):
     """Taken of it, by anybody; may be more than the quota where it is borrowed."""
     reserved_by_us: Amounts
     """The part of it that pods of emberpool's have."""
+    unread: tuple[str, ...] = ()
+    """Workloads that are not as Kueue has them, each with what is wrong: they do not count."""
 
     def standing(self, resource: str) -> QueueStanding:
-        """Of one resource; all zero if the queue has none of it."""
+        """Of one resource.
+
+        Raises:
+            PoolUnavailable: the queue has no quota of it, not even none.
+        """
+        if resource not in self.quota:
+            raise PoolUnavailable(f"its queue has no {resource}: have `resource` name one of {sorted(self.quota)}")
         return QueueStanding(
-            quota=self.quota.get(resource, 0.0),
+            quota=self.quota[resource],
             reserved=self.reserved.get(resource, 0.0),
             reserved_by_us=self.reserved_by_us.get(resource, 0.0),
             wanted=self.wanted.get(resource, 0.0),
@@ -54,18 +68,24 @@ class KueueQueue:
         self._api, self._name = api, name
 
     async def look(self) -> QueueFacts:
-        """How it stands now: three or more requests, none of which may be on anybody's hot path.
+        """How it stands now: one request, one for each 500 local queues of the cluster, and one for each 500 workloads
+        of it, those that are over included, since a list cannot be narrowed by what a workload's status says. Not for
+        anybody's hot path; summed in a thread.
 
         Raises:
-            PoolUnavailable: the API cannot be reached, or refuses us; there may be no such queue.
+            PoolUnavailable: the API cannot be reached, or refuses us; there may be no such queue, or an odd one.
         """
         try:
             queue = await self._api.call("GET", f"{API}/clusterqueues/{self._name}")
             local = await self._all("localqueues")
             workloads = await self._all("workloads")
-        except ApiRefused as error:
-            raise PoolUnavailable(f"Kueue's queue {self._name} cannot be read: {error}") from error
-        return facts(queue, local, workloads)
+            seen = await asyncio.to_thread(facts, queue, local, workloads)
+        except (ApiRefused, *ODD) as error:
+            said = str(error) if isinstance(error, ApiRefused) else f"{type(error).__name__} {error}"
+            raise PoolUnavailable(f"Kueue's queue {self._name} cannot be read: {said}") from error
+        if seen.unread:
+            log.warning("%d workloads in queue %s do not count: %s", len(seen.unread), self._name, seen.unread[0])
+        return seen
 
     async def _all(self, kind: str) -> list[Json]:
         found: list[Json] = []
@@ -79,21 +99,31 @@ class KueueQueue:
 
 
 def facts(queue: Json, local: Iterable[Json], workloads: Iterable[Json]) -> QueueFacts:
-    """A ClusterQueue's facts from its JSON and that of all local queues and workloads: a pure function."""
+    """A ClusterQueue's facts from its JSON and that of all local queues and workloads: a pure function.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the queue is not as Kueue has it. (Of a workload: `unread`.)
+    """
     name = queue["metadata"]["name"]
     ways_in = {_home(one) for one in local if one["spec"].get("clusterQueue") == name}
-    here = [one for one in workloads if _line(one) in ways_in and _open(one)]
-    waiting = [one for one in here if not _has(one, "QuotaReserved") and not _ours(one)]
-    ours = [one for one in here if _has(one, "QuotaReserved") and _ours(one)]
+    waiting, ours = list[dict[str, Decimal]](), list[dict[str, Decimal]]()
+    unread = list[str]()
+    for one in workloads:
+        try:
+            if _line(one) in ways_in and _open(one) and _ours(one) is _has(one, "QuotaReserved"):
+                (ours if _ours(one) else waiting).append(_asked(one))
+        except ODD as error:
+            unread.append(f"{one['metadata']['name']}: {type(error).__name__} {error}")
     flavors = [one for group in _list(queue["spec"], "resourceGroups") for one in group["flavors"]]
     quotas = [one for flavor in flavors for one in flavor["resources"]]
     used = [one for flavor in _list(queue.get("status") or {}, "flavorsReservation") for one in flavor["resources"]]
     return QueueFacts(
         waiting=len(waiting),
-        wanted=_sum(_asked(one) for one in waiting),
+        wanted=_sum(waiting),
         quota=_sum({one["name"]: amount(str(one["nominalQuota"]))} for one in quotas),
         reserved=_sum({one["name"]: amount(str(one["total"]))} for one in used),
-        reserved_by_us=_sum(_asked(one) for one in ours),
+        reserved_by_us=_sum(ours),
+        unread=tuple(unread),
     )
 
 
