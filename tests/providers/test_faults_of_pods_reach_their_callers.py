@@ -21,7 +21,7 @@ from fixtures.waiting import wait_until
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.contract import PodRecord
 from emberpool.pool.model.command import Command
-from emberpool.pool.model.errors import EmberpoolError, InvalidInput, PoolUnavailable, SandboxLost
+from emberpool.pool.model.errors import EmberpoolError, InvalidInput, PodUnreachable, PoolUnavailable, SandboxLost
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.state import PodState
@@ -203,6 +203,11 @@ async def test_each_pod_gets_what_was_granted_to_it(simulated_site: SimulatedSit
         site.kubernetes = provider
 
         async def serves(name: PodName = name) -> bool:
+            # The watch may not have heard of the restart yet, so emberd itself is asked.
+            try:
+                await site.emberd_state(name)
+            except PodUnreachable:
+                return False
             return (await site.kubernetes.wait_ready(name, 0)).phase is Phase.READY
 
         await wait_until(serves)
