@@ -116,7 +116,7 @@ class Tender:
             try:
                 await self.round(group)
                 await self._adopt(group)
-                await self._compare()
+                await self._compare(group)
                 await self._pool.index.next_chores(ROUND_S)
             except IndexRebuilding:
                 await self._quietly(lambda: rebuild(self._pool))
@@ -152,14 +152,17 @@ class Tender:
         for pod in await self._pool.index.pods(PodState.STARTING, PAGE, older_than_s=ORPHAN_S):
             self._chore(group, pod.name, partial(start_warm, self._pool, pod.name, pod.image))
 
-    async def _compare(self) -> None:
-        """Find the pods that the provider does not know any more: a watch tells of changes since it began only."""
+    async def _compare(self, group: asyncio.TaskGroup) -> None:
+        """Find the pods that the provider does not know any more, and those that only the provider knows: a watch tells
+        of changes since it began only, and of each once."""
         if time.monotonic() < self._compared + COMPARE_S:
             return
         self._compared = time.monotonic()
         # The index first: a pod that is ready there was created before the provider is asked.
         held = [pod.name for state in EXISTING async for page in pages(self._pool, state) for pod in page]
         listed = {facts.name for facts in await self._pool.provider.list()}
+        for name in listed.difference(held):
+            await self._orphan(group, name)
         for name in held:
             if name not in listed:
                 await self._pool.index.pod_failed(name, "gone")
@@ -191,13 +194,17 @@ class Tender:
     async def _saw(self, group: asyncio.TaskGroup, facts: PodFacts) -> None:
         """Deletions are chores: one that does not end, as on a lost node, must not keep us from hearing more."""
         if facts.phase is not Phase.FAILED:
-            if await self._pool.index.pod(facts.name) is None:
-                # The intent to create is written first, so a pod without a record is nobody's (e2b-dev/infra#3637).
-                self._chore(group, facts.name, partial(self._delete, facts.name, "orphan"))
+            await self._orphan(group, facts.name)
             return
         reason = facts.reason or "pod_gone"
         await self._pool.index.pod_failed(facts.name, reason)
         self._chore(group, facts.name, partial(self._delete, facts.name, reason))
+
+    async def _orphan(self, group: asyncio.TaskGroup, name: PodName) -> None:
+        """Delete it if it is one. The intent to create is written first, so a pod without a record is nobody's
+        (e2b-dev/infra#3637)."""
+        if await self._pool.index.pod(name) is None:
+            self._chore(group, name, partial(self._delete, name, "orphan"))
 
     async def _recycle(self, name: PodName) -> None:
         result = await recycle(self._pool, name)

@@ -15,7 +15,9 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from emberpool.activities import tend
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.profile import Profile
 from emberpool.pool.model.state import PodState
 from emberpool.pool.providers.local.provider import LocalProvider
@@ -90,6 +92,38 @@ async def test_a_pod_that_starts_later_than_its_claim_waits_is_counted(stack: Em
         assert texts[0].startswith("NoCapacity") and texts[1:] == ["no error", "no error"], texts
         await even(site, provider)
         assert "slow-nobodys" not in await there(provider)
+
+
+async def test_a_pod_that_is_nobodys_goes_at_last(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the index never heard of and that cannot be deleted at once is tried again, though nothing is heard of
+    it any more."""
+    nobodys, tried, works = PodName("five-nobodys"), 0, False
+    delete = LocalProvider.delete
+
+    async def unsure(self: LocalProvider, name: PodName) -> None:
+        nonlocal tried
+        if name == nobodys and not works:
+            tried += 1
+            raise PoolUnavailable("not now")
+        await delete(self, name)
+
+    monkeypatch.setattr(LocalProvider, "delete", unsure)
+    monkeypatch.setattr(tend, "COMPARE_S", 0.5)
+    async with running_site(stack, site_settings(stack, FIVE)) as site, pods_of(site) as provider:
+        await provider.create(nobodys, "")
+        assert (await provider.wait_ready(nobodys, 30)).phase is Phase.READY
+        ready = tried
+
+        async def tried_again() -> bool:
+            return tried >= ready + 3
+
+        await wait_until(tried_again, 15)
+        works = True
+
+        async def gone() -> bool:
+            return nobodys not in await there(provider)
+
+        await wait_until(gone, 15)
 
 
 async def test_failed_starts_are_compensated(stack: EmbeddedStack) -> None:
