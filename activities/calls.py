@@ -14,8 +14,9 @@ from temporalio import activity
 from emberpool.activities import gang_network
 from emberpool.activities.models import Lease
 from emberpool.activities.pools import Pool
-from emberpool.activities.silence import SILENT, hangs
+from emberpool.activities.silence import SILENT, clock, why_gone
 from emberpool.pool.client.emberd_client import LeaseProof
+from emberpool.pool.client.hearing import is_our_own
 from emberpool.pool.client.trust import lacks_trust
 from emberpool.pool.index.contract import MustDrain
 from emberpool.pool.model.claim import (
@@ -42,7 +43,6 @@ from emberpool.pool.model.errors import (
     SandboxLost,
 )
 from emberpool.pool.model.ids import PodName
-from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.profile import Isolation, ProviderKind
 
 log = logging.getLogger(__name__)
@@ -84,8 +84,16 @@ class Answer(Generic[T]):
     first_scheduled: datetime
 
 
-async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[OpenCall], Awaitable[T]]) -> Answer[T]:
+async def on_pod(
+    pool: Pool,
+    ref: SandboxRef,
+    limit_s: float,
+    do: Callable[[OpenCall], Awaitable[T]],
+    within_s: float = float("inf"),
+) -> Answer[T]:
     """Claim and call `do` on the pod. A new claim whose pod refuses or cannot be reached at first contact moves on.
+
+    `within_s`: after how long the caller breaks it off, if that is before the attempt's own end.
 
     While the index is away or being rebuilt, the answer is the step Wait, so long as nothing of this call can have run.
 
@@ -93,7 +101,7 @@ async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[Open
         SandboxLost, SandboxClosed, NoCapacity, RequestMismatch: what the claim answered.
         PodUnreachable, PoolUnavailable: transient; Temporal retries.
     """
-    scheduled = ref.first_scheduled or activity.info().scheduled_time
+    scheduled, ends = ref.first_scheduled or activity.info().scheduled_time, clock() + within_s
     for _ in range(MOVES):
         try:
             reply = await pool.claim(ref, limit_s)
@@ -116,7 +124,7 @@ async def on_pod(pool: Pool, ref: SandboxRef, limit_s: float, do: Callable[[Open
         except (PodRefused, PodUnreachable) as error:
             if await _moves(pool, ref, reply, error):
                 continue
-            raise await _ended(pool, ref, reply, error) from error
+            raise await _ended(pool, ref, reply, error, ends) from error
         except asyncio.CancelledError:
             raise  # a command may go on in the pod: its lease keeps the call's own limit
         except BaseException:
@@ -179,8 +187,8 @@ def _too_large(reply: Expired, ref: SandboxRef) -> str:
 
 async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> bool:
     """Whether the claim may go to another pod: only if it is new and nothing of the call can have happened. Not for
-    trust that this worker lacks: that says nothing against the pod, and no other pod would do."""
-    if not claimed.new or error.sent or lacks_trust(error):
+    trust or means that this worker lacks: that says nothing against the pod, and no other pod would do."""
+    if not claimed.new or error.sent or lacks_trust(error) or is_our_own(error):
         return False
     reason = f"first_contact: {error}"
     log.warning("pod %s failed at first contact: %s", claimed.pod.name, error)
@@ -188,26 +196,26 @@ async def _moves(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefuse
     return await pool.index.first_contact_failed(ref.request_id, claimed.epoch, reason) == "moved"
 
 
-async def _ended(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
-    ended = await _lost_or(pool, ref, claimed, error)
+async def _ended(
+    pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable, ends: float
+) -> Exception:
+    ended = await _lost_or(pool, ref, claimed, error, ends)
     if isinstance(ended, SandboxLost):
         pool.metrics.sandbox_lost(ended.reason)
     return ended
 
 
-async def _lost_or(pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable) -> Exception:
+async def _lost_or(
+    pool: Pool, ref: SandboxRef, claimed: Claimed, error: PodRefused | PodUnreachable, ends: float
+) -> Exception:
     """SandboxLost if the pod is gone, hangs, or refuses the lease for good, else the transient error itself."""
     executed = "unknown" if error.sent or activity.info().attempt > 1 else "no"
     if isinstance(error, PodRefused):
         return SandboxLost(LOST_WORDS[error.word], executed, error.detail) if error.word in LOST_WORDS else error
-    if lacks_trust(error):
-        return error  # another worker may have the trust that this one lacks
-    facts = await pool.provider.wait_ready(claimed.pod.name, 0)
-    seen = facts.reason or "pod_gone"
-    if facts.phase is Phase.READY and facts.uid == claimed.pod.uid:
-        if not await hangs(pool, claimed.pod):
-            return error
-        seen = SILENT
+    seen = await why_gone(pool, claimed.pod, error, ends)
+    if not seen:
+        return error
+    if seen == SILENT:
         log.warning("pod %s hangs and is given up: %s", claimed.pod.name, error)
     return SandboxLost(await _why_lost(pool, ref, claimed.pod.name, seen), executed, error.detail)
 

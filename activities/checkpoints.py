@@ -149,7 +149,7 @@ class Checkpointing:
             clock = asyncio.timeout(limit_s)
             try:
                 async with clock:
-                    return await on_pod(self._pools.get(call.ref.spec.profile), call.ref, limit_s, do)
+                    return await on_pod(self._pools.get(call.ref.spec.profile), call.ref, limit_s, do, limit_s)
             except TimeoutError as error:
                 if not clock.expired():
                     raise

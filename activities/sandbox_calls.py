@@ -171,7 +171,8 @@ class SandboxCalls:
 
         with translated():
             pool = self._pools.get(call.ref.spec.profile)
-            answer = await on_pod(pool, call.ref, FILE_CALL_S, look)
+            async with heartbeating(self._pools.heartbeat_s, lambda: None):
+                answer = await on_pod(pool, call.ref, FILE_CALL_S, look)
             told: dict[str, object] = {} if answer.value is None else asdict(answer.value)
             rest = {"step": answer.step, "lease": answer.lease, "first_scheduled": answer.first_scheduled}
             return WatchOutput.model_validate(told | rest)

@@ -183,7 +183,7 @@ class Transferring:
             clock = asyncio.timeout(limit_s)
             try:
                 async with clock:
-                    return await on_pod(pool, call.ref, limit_s, do)
+                    return await on_pod(pool, call.ref, limit_s, do, limit_s)
             except TimeoutError as error:
                 if not clock.expired():
                     raise

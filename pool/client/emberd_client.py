@@ -112,7 +112,7 @@ class EmberdClient:
                 lost, sent = lost + 1, sent or error.sent
                 tries = REATTACH_TRIES if sent else CONNECT_TRIES
                 if lost > tries or loop.time() > min(give_up, heard + SILENT_S):
-                    error.sent = sent
+                    error.sent, error.silent_s = sent, loop.time() - heard
                     raise
                 await asyncio.sleep(min(2.0, 0.05 * 2**lost))
                 continue

@@ -96,6 +96,9 @@ class PodUnreachable(EmberpoolError):
     remedy = "transient; if it lasts, look at the pod's log"
     untrusted = False
     """Whether it is for a certificate, or for TLS that only one side speaks: that lasts. Does not cross Temporal."""
+    silent_s = 0.0
+    """Seconds for which nothing was heard of emberd before this was raised, as far as is known. Does not cross it
+    either."""
 
     def __init__(self, pod: str, detail: str, sent: bool = True) -> None:
         super().__init__(f"pod {pod}: {detail}")

@@ -2,6 +2,7 @@
 API is simulated, emberd real."""
 
 import asyncio
+import logging
 import os
 import signal
 from pathlib import Path
@@ -66,7 +67,7 @@ SOON_S = 15.0
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds of waiting become one."""
-    for name, value in (("ANSWER_S", 0.5), ("AGAIN_S", 0.1), ("PAUSE_S", 0.3)):
+    for name, value in (("ANSWER_S", 0.5), ("AGAIN_S", 0.1), ("PAUSE_S", 0.3), ("SILENT_S", 0.7), ("ALONE_S", 1.4)):
         monkeypatch.setattr(silent_nodes, name, value)
 
 
@@ -102,6 +103,36 @@ async def test_pods_that_serve_on_a_silent_node_serve_on(simulated_site: Simulat
     await wait_until(lost, SOON_S)
     assert await simulated_site.job(names[1], "echo on") == "on\n"
     await simulated_site.api.node_is_back()
+
+
+async def test_a_worker_that_hears_nobody_calls_no_pod_lost(
+    simulated_site: SimulatedSite, hurry: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pod of a node that is well is asked beside those of a silent one: if it does not answer either, it is likelier
+    this worker that is cut off. Once it answers they are lost."""
+    caplog.set_level(logging.INFO, silent_nodes.__name__)
+    provider, api, gone, well = simulated_site.kubernetes, simulated_site.api, new_name(), new_name()
+    for name in (gone, well):
+        await provider.create(name, "")
+        assert (await provider.wait_ready(name, 30)).phase is Phase.READY
+    api.pods[well]["spec"]["nodeName"] = "node-2"
+    await api.publish("MODIFIED", api.pods[well])
+    os.kill(api.kubelet(well).pid, signal.SIGSTOP)
+    await api.silent_node(freeze=True, name="node-1")
+
+    async def weighed() -> bool:
+        return caplog.text.count(f"pod {gone} is silent, and so is") >= 2
+
+    await wait_until(weighed, SOON_S)
+    assert (await provider.wait_ready(gone, 0)).phase is Phase.READY
+    os.kill(api.kubelet(well).pid, signal.SIGCONT)
+
+    async def lost() -> bool:
+        return (await provider.wait_ready(gone, 0)).phase is Phase.FAILED
+
+    await wait_until(lost, SOON_S)
+    assert (await provider.wait_ready(well, 0)).phase is Phase.READY
+    await api.node_is_back()
 
 
 async def test_a_node_that_goes_starts_no_storm(stack: EmbeddedStack, tmp_path: Path, hurry: None) -> None:

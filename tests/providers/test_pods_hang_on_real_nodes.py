@@ -41,9 +41,10 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds of waiting become one."""
     for name, value in (("ANSWER_S", 2.0), ("AGAIN_S", 1.0), ("SILENT_S", 3.0)):
         monkeypatch.setattr(emberd_client, name, value)
-    for name, value in (("ANSWER_S", 2.0), ("AGAIN_S", 0.5), ("PAUSE_S", 1.0)):
+    for name, value in (("ANSWER_S", 2.0), ("AGAIN_S", 0.5), ("PAUSE_S", 1.0), ("SILENT_S", 3.0), ("ALONE_S", 6.0)):
         monkeypatch.setattr(silent_nodes, name, value)
-    monkeypatch.setattr(silence, "ANSWER_S", 2.0)
+    for name, value in (("ANSWER_S", 2.0), ("AGAIN_S", 0.5), ("SILENT_S", 4.0)):
+        monkeypatch.setattr(silence, name, value)
 
 
 @contextmanager

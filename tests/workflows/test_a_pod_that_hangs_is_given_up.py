@@ -1,6 +1,7 @@
 """A pod whose emberd stops answering while its provider calls it ready: its caller hears of it soon, and it goes."""
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -30,7 +31,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds of waiting become one."""
     for name, value in (("ANSWER_S", 1.0), ("AGAIN_S", 0.5), ("SILENT_S", 2.0)):
         monkeypatch.setattr(emberd_client, name, value)
-    monkeypatch.setattr(silence, "ANSWER_S", 1.0)
+    for name, value in (("ANSWER_S", 1.0), ("AGAIN_S", 0.5), ("SILENT_S", 3.0)):
+        monkeypatch.setattr(silence, name, value)
 
 
 @pytest.mark.parametrize("pods", [1, 2])
@@ -57,6 +59,34 @@ async def test_its_caller_hears_of_it_soon(stack: EmbeddedStack, pods: int) -> N
 
         await wait_until(gone, 30)
         assert (await runs(site, "echo on")).result.text == "on\n"
+    await provider.aclose()
+
+
+async def test_one_that_answers_again_in_time_is_kept(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pod that leaves questions unanswered, beside another that answers them, is asked again for as long as it has;
+    then nothing is lost, and its command's end is told."""
+    monkeypatch.setattr(silence, "SILENT_S", 60.0)
+    caplog.set_level(logging.INFO, silence.__name__)
+    settings = site_settings(stack, Profile(name="py", min_warm=2, max_pods=2))
+    socket = settings.supervisor_socket
+    assert socket is not None
+    provider = LocalProvider(settings.all_profiles()[0], socket, settings.deployment)
+    async with running_site(stack, settings) as site:
+        slow = await one_leased(site, call := asyncio.create_task(runs(site, "sleep 3; echo kept")))
+        seen = await provider.look_up(slow)
+        assert seen is not None
+
+        async def asked_again() -> bool:
+            return call.done() or caplog.text.count(f"pod {slow} does not answer") >= 3
+
+        os.kill(seen.pid, signal.SIGSTOP)
+        try:
+            await wait_until(asked_again, SOON_S)
+        finally:
+            os.kill(seen.pid, signal.SIGCONT)
+        assert (await call).result.text == "kept\n"
     await provider.aclose()
 
 

@@ -32,7 +32,7 @@ class Standing:
         self._troubled: dict[PodUid, float] = {}
         self._untrusted: dict[PodUid, tuple[float, str]] = {}
         """Pods with which no TLS could be had: since when, and why."""
-        self._silent_nodes = SilentNodes(client, self._lost)
+        self._silent_nodes = SilentNodes(client, self._lost, self._has_answered)
         self._given_up: dict[PodUid, str] = {}
         self._uids: dict[PodName, PodUid] = {}
         self._bells: dict[PodName, set[asyncio.Event]] = {}
@@ -79,7 +79,7 @@ class Standing:
         """The pod as a provider tells of it. One that was given up stays so."""
         since = self._troubled.get(pod.uid)
         waits_s = 0.0 if since is None else time.monotonic() - since
-        answered = self._answered.get(pod.name) == pod.incarnation
+        answered = self._has_answered(pod)
         phase, reason = verdict(pod, answered, waits_s, self._patience_s)
         # Only a pod that this worker has just made: one that is set up wrongly must not fail what serves others.
         if phase is Phase.PENDING and pod.uid in self._untrusted and self._pace.is_starting(pod.name):
@@ -132,8 +132,10 @@ class Standing:
             self._followers.discard(news)
 
     def _to_ask(self, pod: PodView) -> bool:
-        answered = self._answered.get(pod.name) == pod.incarnation
-        return pod.running and bool(pod.address) and not pod.deleting and not answered
+        return pod.running and bool(pod.address) and not pod.deleting and not self._has_answered(pod)
+
+    def _has_answered(self, pod: PodView) -> bool:
+        return self._answered.get(pod.name) == pod.incarnation
 
     async def _ask(self, pod: PodView) -> None:
         """Until emberd answers; cancelled when the pod changes its incarnation or goes."""
@@ -190,7 +192,7 @@ class Standing:
             self._troubled.pop(uid, None)
             self._given_up.pop(uid, None)
             self._untrusted.pop(uid, None)
-            self._silent_nodes.forget(uid)
+            self._silent_nodes.forget(name, uid)
 
     def _ring(self, name: PodName) -> None:
         for bell in self._bells.get(name, ()):
