@@ -1,15 +1,11 @@
 # An image of sandboxes: any with Python 3.8 or newer, and emberd beside it. Build it from the top of the repository:
 #   docker build -f deploy/images/sandbox.Dockerfile --build-arg BASE=python:3.12-slim -t REGISTRY/emberpool/sandbox:1 .
-# With CUDA: NVIDIA's images are Debian's or Ubuntu's kind, and have no Python, so have it installed:
-#   ... --build-arg BASE=nvidia/cuda:12.6.3-runtime-ubuntu24.04 --build-arg APT=python3 -t REGISTRY/emberpool/sandbox-cuda:1 .
-# Images with a Python of their own, such as pytorch/pytorch's, go as they are. Which GPUs a pod has says its profile.
+# The base needs no shell. One without Python, as NVIDIA's with CUDA, takes sandbox-cuda.Dockerfile; images with a Python of
+# their own, such as pytorch/pytorch's, go as they are. Which GPUs a pod has says its profile.
 ARG BASE=python:3.12-slim
 FROM ${BASE}
 # The provider starts emberd itself, as root of the pod's own user namespace or of gVisor's kernel.
 USER 0:0
-ARG APT=""
-RUN if [ -n "$APT" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
-    --no-install-recommends $APT && rm -rf /var/lib/apt/lists/*; fi
 COPY pool/emberd /opt/emberpool/emberd
 # Fails here, rather than in every pod, for a base without a Python that will do; and spares each start the compiling.
 RUN ["python3", "-I", "-c", "import sys; assert sys.version_info >= (3, 8), sys.version"]

@@ -16,6 +16,8 @@ PYTHON_BASE = "docker.io/library/python:3.12-slim"
 """Debian with Debian's Python stands for it."""
 CUDA_BASE = "docker.io/nvidia/cuda:12.6.3-runtime-ubuntu24.04"
 """Debian without Python, whose environment asks for all GPUs as NVIDIA's images do, stands for it."""
+NO_SHELL_BASE = "docker.io/library/no-shell:1"
+"""Debian's Python without a shell stands for the bases that are called distroless."""
 _PYTHON = """\
 FROM scratch
 ADD root.tar /
@@ -29,6 +31,11 @@ FROM scratch
 ADD root.tar /
 RUN apt-get purge -qq -y --auto-remove 'python3.*' 'libpython3.*'
 ENV NVIDIA_VISIBLE_DEVICES=all
+"""
+_NO_SHELL = """\
+FROM scratch
+ADD root.tar /
+RUN ["rm", "/bin/sh", "/bin/bash", "/bin/dash"]
 """
 _AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -55,7 +62,7 @@ class Builder:
         context.mkdir()
         os.link(where.root_layer, context / "root.tar")
         shutil.copy(_AUTHORITIES, context / "authorities.crt")
-        for name, text in ((PYTHON_BASE, _PYTHON), (CUDA_BASE, _CUDA)):
+        for name, text in ((PYTHON_BASE, _PYTHON), (CUDA_BASE, _CUDA), (NO_SHELL_BASE, _NO_SHELL)):
             (context / "Dockerfile").write_text(text)
             self._build(context / "Dockerfile", name, context, {})
         shutil.rmtree(context)

@@ -9,7 +9,7 @@ import pytest
 from fixtures.cluster import ClusterUp, KubernetesSite
 from fixtures.deployed import deployed, kubectl_of
 from fixtures.local import new_name
-from testcluster.built_images import CUDA_BASE, Builder
+from testcluster.built_images import CUDA_BASE, NO_SHELL_BASE, Builder
 from testcluster.cluster import Cluster
 from testcluster.injected_image import GLIBC_IMAGE, MUSL_IMAGE, write_injected_images
 
@@ -43,7 +43,7 @@ def built(cluster: ClusterUp, builder: Builder, tmp_path_factory: pytest.TempPat
     own = cluster.own
     assert own is not None
     builder.build("sandbox", SANDBOX)
-    builder.build("sandbox", CUDA, BASE=CUDA_BASE, APT="python3")
+    builder.build("sandbox-cuda", CUDA)
     builder.build("worker", WORKER)
     builder.build("emberd", EMBERD)
     archive: Path = tmp_path_factory.mktemp("images") / "image.tar"
@@ -84,6 +84,11 @@ def test_a_base_without_python_is_refused(builder: Builder) -> None:
     """While it is built, not in every pod."""
     with pytest.raises(RuntimeError, match="python3"):
         builder.build("sandbox", "emberpool.invalid/none:1", BASE=CUDA_BASE)
+
+
+def test_a_base_without_a_shell_will_do(builder: Builder) -> None:
+    """As those that are called distroless: nothing but its Python is run."""
+    builder.build("sandbox", "emberpool.invalid/no-shell:1", BASE=NO_SHELL_BASE)
 
 
 async def test_what_emberd_brings_costs_little(kubernetes_site: KubernetesSite, built: Cluster) -> None:
