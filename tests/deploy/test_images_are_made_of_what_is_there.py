@@ -9,12 +9,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from testcluster.machine import missing_tools
 
 from emberpool.pool.providers.kubernetes.injection import EMBERD, HOME, OWN_PYTHON
 
 TOP = Path(__file__).parents[2]
 DOCKERFILES = sorted((TOP / "deploy" / "images").glob("*.Dockerfile"))
-EMBERD_OWN, SANDBOX, WORKER = DOCKERFILES
+EMBERD_OWN, SANDBOX_CUDA, SANDBOX, WORKER = DOCKERFILES
 
 
 def instructions(path: Path) -> list[tuple[str, str]]:
@@ -36,9 +37,9 @@ def in_context(name: str) -> bool:
     return kept
 
 
-def test_there_are_three() -> None:
-    """Workers, sandboxes, and what is mounted into sandboxes of other images."""
-    assert [path.stem for path in DOCKERFILES] == ["emberd", "sandbox", "worker"]
+def test_there_are_four() -> None:
+    """Workers, sandboxes with and without CUDA, and what is mounted into sandboxes of other images."""
+    assert [path.stem for path in DOCKERFILES] == ["emberd", "sandbox-cuda", "sandbox", "worker"]
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
@@ -68,12 +69,29 @@ def test_the_context_is_all_that_a_wheel_needs_and_little_else() -> None:
         assert not in_context(name), name
 
 
-def test_sandboxes_have_emberd_where_it_is_started() -> None:
+def test_a_base_with_python_needs_no_shell() -> None:
+    """Nothing is run by one, as bases that are called distroless have none."""
+    runs = [json.loads(rest) for word, rest in instructions(SANDBOX) if word == "RUN"]
+    assert runs and {words[0] for words in runs} == {"python3"}
+
+
+def test_a_base_without_python_gets_one() -> None:
+    """Before anything needs it; the rest is as in any sandbox's image."""
+    said = [one for one in instructions(SANDBOX_CUDA) if one[0] not in ("ARG", "FROM")]
+    (install,) = (one for one in said if "apt-get" in one[1])
+    assert said.index(install) < said.index(next(one for one in said if "python3" in one[1]))
+    assert [one for one in said if one != install] == [
+        one for one in instructions(SANDBOX) if one[0] not in ("ARG", "FROM")
+    ]
+
+
+@pytest.mark.parametrize("path", [SANDBOX, SANDBOX_CUDA], ids=lambda path: path.stem)
+def test_sandboxes_have_emberd_where_it_is_started(path: Path) -> None:
     """The path in pods' manifests is the one in the image."""
-    (copy,) = (rest for word, rest in instructions(SANDBOX) if word == "COPY")
+    (copy,) = (rest for word, rest in instructions(path) if word == "COPY")
     source, target = copy.split()
     assert EMBERD == f"{target}/main.py" and (TOP / source / "main.py").is_file()
-    (entry,) = (json.loads(rest) for word, rest in instructions(SANDBOX) if word == "ENTRYPOINT")
+    (entry,) = (json.loads(rest) for word, rest in instructions(path) if word == "ENTRYPOINT")
     assert entry == ["python3", "-I", EMBERD]
 
 
@@ -110,3 +128,11 @@ def test_workers_run_the_installed_command_as_nobody() -> None:
     user = next(rest for word, rest in said if word == "USER")
     worker = (TOP / "deploy" / "base" / "worker.yaml").read_text()
     assert f"runAsUser: {user.partition(':')[0]}\n" in worker
+
+
+def test_a_usual_run_says_how_they_are_built() -> None:
+    """By the target that does it, which is not the one of the other tests of the cluster."""
+    words = [sys.executable, "-P", "-m", "pytest", "--collect-only", "-q", "tests/deploy/test_dockerfiles_are_built.py"]
+    said = subprocess.run(words, cwd=TOP, capture_output=True, text=True).stdout
+    (line,) = (one for one in said.splitlines() if one.startswith("left out: "))
+    assert line.endswith(f"({missing_tools() or 'run them with `make test-images`'})")
