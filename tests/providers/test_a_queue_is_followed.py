@@ -151,10 +151,9 @@ async def test_an_odd_queue_is_not_followed(kueue: Kueue, pool: Pool) -> None:
 async def followed(pool: Pool, stack: EmbeddedStack, before: int | None) -> AsyncGenerator[Any]:
     """The pool's manager, while the queue is followed."""
     client = await Client.connect(stack.temporal_address, data_converter=pydantic_data_converter)
-    about = {"id": names.pool_manager_id(pool.deployment, "py"), "task_queue": pool.deployment}
-    runner = UnsandboxedWorkflowRunner()
-    async with Worker(client, task_queue=pool.deployment, workflows=[Manager], workflow_runner=runner):
-        manager = await client.start_workflow(Manager.run, before, **about)
+    name, queue, runner = names.pool_manager_id(pool.deployment, "py"), pool.deployment, UnsandboxedWorkflowRunner()
+    async with Worker(client, task_queue=queue, workflows=[Manager], workflow_runner=runner):
+        manager = await client.start_workflow(Manager.run, before, id=name, task_queue=queue)
         following = asyncio.create_task(ActivityEnvironment(client=client).run(follow_queue, pool))
         try:
             yield manager
