@@ -98,6 +98,7 @@ class Exchange:
         """The one used last is last."""
         self._busy: set[_Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def ask(self, head: bytes, body: bytes, timeout_s: float, again: bool) -> RawAnswer:
         """One request, one answer within `timeout_s`.
@@ -115,10 +116,17 @@ class Exchange:
             except Broken as error:
                 if not (again and error.unheard):
                     raise
-        return await self._ask_on(await self._connected(min(CONNECT_S, timeout_s)), head, body, timeout_s)
+        try:
+            connection = await self._connected(min(CONNECT_S, timeout_s))
+        except NotConnected as error:
+            if kept is None:
+                raise
+            raise Broken(f"the connection ended, and then there was none: {error}") from error
+        return await self._ask_on(connection, head, body, timeout_s)
 
     def close(self) -> None:
-        """Close every connection. A request that is under way ends without an answer."""
+        """Close every connection and make none any more. A request that is under way ends without an answer."""
+        self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -146,6 +154,9 @@ class Exchange:
         return None
 
     def _keep(self, connection: "_Connection") -> None:
+        if self._closed:
+            connection.close()
+            return
         connection.idle_since = self._loop.time()
         self._idle.append(connection)
         if self._sweep is None:
@@ -160,6 +171,13 @@ class Exchange:
             self._sweep = self._loop.call_at(self._idle[0].idle_since + KEEP_ALIVE_S, self._close_unused)
 
     async def _connected(self, limit_s: float) -> "_Connection":
+        connection = await self._new(limit_s)
+        if self._closed:
+            connection.close()
+            raise NotConnected("the client was closed")
+        return connection
+
+    async def _new(self, limit_s: float) -> "_Connection":
         to = self._address
         try:
             async with asyncio.timeout(limit_s):
@@ -234,7 +252,12 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side ended it, or we did."""
         self.is_open = False
-        self._fail(Broken(f"the connection ended: {exc or 'closed by the other side'}", not self._received))
+        self._fail(Broken(f"the connection ended: {exc or 'closed by the other side'}", self._unheard))
+
+    @property
+    def _unheard(self) -> bool:
+        """Whether not a byte of an answer came: a head that is known is taken out of what was received."""
+        return not self._received and self._ends < 0
 
     def pause_writing(self) -> None:
         """Enough lies in line."""
