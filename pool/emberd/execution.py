@@ -12,10 +12,11 @@ from typing import Any, Callable, Dict, Iterator, Optional
 
 from emberpool.pool.emberd import channel, follow, streams, terminal, tree
 from emberpool.pool.emberd.capture import Capture
+from emberpool.pool.emberd.care import Care
 from emberpool.pool.emberd.ends import Loop
 from emberpool.pool.emberd.exec_request import Request
 from emberpool.pool.emberd.feed import Input
-from emberpool.pool.emberd.outcome import result_of
+from emberpool.pool.emberd.outcome import leave_out, result_of
 from emberpool.pool.emberd.refusal import Refused
 from emberpool.pool.emberd.room import Room, RoomError
 from emberpool.pool.emberd.spill import Spill, SpillFolder
@@ -48,13 +49,13 @@ class Execution:
             RoomError: the room is gone.
         """
         self._begin(request, spills)
-        self._room, self._restocked, self._watch = room, False, watch
+        self._room, self._restocked, self._watch = room, False, watch or (lambda: None)
         self._open()
         # A lease may have very many executions; the input lies in line now, and the shim has the rest.
         self.request = request._replace(stdin=b"", env={}, argv=[])
-        self._unattended = watch is not None
+        self.care = Care(self._look_after, free=watch is not None)
         if watch is None:
-            self._look_after_behind()
+            self.care.hand_over()
 
     def _begin(self, request: Request, spills: Optional[SpillFolder] = None) -> None:
         self.request = request
@@ -72,9 +73,9 @@ class Execution:
         self._spills_dropped = False
         self.began = False
         """Whether there was a process for it."""
-        self._unattended = self._unsettled = False
-        self._killed = False
-        """For its time limit."""
+        self.care = Care(self._look_after, free=False)
+        self._unsettled = self._killed = False
+        """`_killed`: for its time limit."""
         self._forgotten = False
         self._input = Input(request.stdin, request.stdin_open, request.tty is not None)
         self._stdin = self._stdout = self._stderr = -1
@@ -83,9 +84,7 @@ class Execution:
     def wait(self, wait_s: float) -> Optional[Dict[str, Any]]:
         """The result as soon as there is one; None if there is none after `wait_s` seconds."""
         until = time.monotonic() + wait_s
-        with self._changed:
-            mine, self._unattended = self._unattended, False
-        if mine:
+        if self._result is None and self.care.take():
             self._attend(until)
         with self._changed:
             self._changed.wait_for(lambda: self._result is not None, max(0.0, until - time.monotonic()))
@@ -101,14 +100,24 @@ class Execution:
             self._restock()
         finally:
             if self._left or self._loop.output_open:
-                self._have_watched()
-                self._look_after_behind()
+                self._watch()
+                self.care.hand_over()
             else:
                 self._let_go()
 
-    def _have_watched(self) -> None:
-        if self._watch is not None:
-            self._watch()
+    def look_after_again(self) -> None:
+        """If it lacks a thread: end it if its time is over, and try to have one."""
+        if self.care.take_back():
+            limited = self._result is None and not (self.request.unlimited or self._killed)
+            if limited and time.monotonic() >= self._deadline:
+                self._end_for_time()
+            self.care.hand_over()
+
+    def lease_ended(self) -> None:
+        """Let go of what nobody can ask for any more."""
+        self.drop_spills()
+        if self.care.take_back():
+            self._let_go()
 
     def kill(self, reason: str) -> None:
         """End the whole tree, also of an ended foreground. `reason` becomes the outcome if no end came first."""
@@ -199,13 +208,8 @@ class Execution:
             result = self._result
             if result is None:
                 return 0
-            freed = len(result["stdout"]) + len(result["stderr"])
             self._forgotten = True
-            for name in ("stdout", "stderr"):
-                if result[name]:
-                    result[name] = b"\n[... %d bytes left out ...]\n" % result[name + "_bytes"]
-                    result["truncated"] = True
-            return freed
+            return leave_out(result)
 
     def whole_output(self, stream: str, offset: int) -> Iterator[bytes]:
         """All of one stream that was kept, from `offset` on. Raises Refused: it runs, or its output was dropped."""
@@ -213,12 +217,7 @@ class Execution:
             result, spill = self._result, self.spills.get(stream)
         if result is None:
             raise Refused(422, "file_refused", "the command has not ended: wait for it first")
-        pieces = spill.read(offset) if spill is not None else None
-        if pieces is not None:
-            return pieces
-        if spill is not None or len(result[stream]) != result[stream + "_bytes"]:
-            raise Refused(404, "not_found", "this output was dropped to make place for later ones")
-        return iter([result[stream][offset:]] if offset < len(result[stream]) else [])
+        return follow.whole(result, spill, stream, offset)
 
     def drop_spills(self) -> None:
         """Give their disk back; the result says that nothing is left."""
@@ -257,13 +256,13 @@ class Execution:
             over = self._until_end(until)
             if over:
                 self._unsettled = True
+                if self._left:
+                    self._watch()
                 self._publish()
         finally:
             if not over:
-                self._look_after_behind()
-
-    def _look_after_behind(self) -> None:
-        threading.Thread(target=self._look_after, name="execution", daemon=True).start()
+                self._watch()
+                self.care.hand_over()
 
     def _look_after(self) -> None:
         try:
@@ -288,21 +287,24 @@ class Execution:
         while self._status is None and self._loop.tree_lives:
             now = time.monotonic()
             left = math.inf if self.request.unlimited else self._deadline - now
-            if until is not None and min(until - now, left) <= 0:
+            if until is not None and (until <= now or (left <= 0 and not self._killed)):
                 return False
             if not self._restocked and now - self.started >= RESTOCK_S:
                 self._restock()
-                self._have_watched()
+                self._watch()
             if left > 0:
                 soon = math.inf if self._restocked else RESTOCK_S
                 self._step(min(left, soon, math.inf if until is None else until - now))
             elif self._killed:
                 break  # it does not die: a result without a wait status is better than none
             else:
-                self.kill("timed_out")
-                self._deadline, self._killed = time.monotonic() + AFTER_KILL_S, True
+                self._end_for_time()
         self._drain()
         return True
+
+    def _end_for_time(self) -> None:
+        self.kill("timed_out")
+        self._deadline, self._killed = time.monotonic() + AFTER_KILL_S, True
 
     def _restock(self) -> None:
         """Have the next command's shim made, but not while this one's start needs the processor."""

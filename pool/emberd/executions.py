@@ -70,9 +70,9 @@ class Executions:
             return list(self._by_id.values())
 
     def alive(self) -> List[Execution]:
-        """Those of which any process may live, survivors of ended ones too."""
+        """Those of which any process may live, survivors of ended ones too, or that nobody looks after."""
         with self._lock:
-            self._living = [execution for execution in self._living if execution.pid is not None]
+            self._living = [one for one in self._living if one.pid is not None or one.care.lacks_thread]
             return list(self._living)
 
     def forget_all(self) -> None:
@@ -81,7 +81,7 @@ class Executions:
             gone = list(self._by_id.values())
             self._start_anew()
         for execution in gone:
-            execution.drop_spills()
+            execution.lease_ended()
 
     def _look_for_ends(self) -> None:
         running: List[Execution] = []

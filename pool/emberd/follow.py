@@ -1,10 +1,13 @@
 """Reading the output of an execution from an offset on: what is kept of it, and where the kept part begins."""
 
 import base64
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+
+from emberpool.pool.emberd.refusal import Refused
 
 if TYPE_CHECKING:
     from emberpool.pool.emberd.execution import Execution
+    from emberpool.pool.emberd.spill import Spill
 
 
 def of_running(execution: "Execution", name: str, offset: int, limit: int) -> Dict[str, Any]:
@@ -30,6 +33,16 @@ def of_ended(execution: "Execution", name: str, offset: int, limit: int) -> Dict
         kept = kept[len(kept) - (most - head) :]
         return _told(start, kept[start - (total - len(kept)) :][:limit], total)
     return _told(offset, kept[offset : offset + limit], total)
+
+
+def whole(result: Dict[str, Any], spill: "Optional[Spill]", name: str, offset: int) -> Iterator[bytes]:
+    """All of one stream of an ended execution, from `offset` on. Raises Refused: it was dropped."""
+    pieces = spill.read(offset) if spill is not None else None
+    if pieces is not None:
+        return pieces
+    if spill is not None or len(result[name]) != result[name + "_bytes"]:
+        raise Refused(404, "not_found", "this output was dropped to make place for later ones")
+    return iter([result[name][offset:]] if offset < len(result[name]) else [])
 
 
 def _told(start: int, data: bytes, total: int) -> Dict[str, Any]:

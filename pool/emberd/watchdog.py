@@ -1,6 +1,7 @@
 """Holds the jobs of a room together under the pod's limits of memory and disk.
 
-Before the kernel would end the whole pod for its memory, and before the disk that pods share is full.
+Before the kernel would end the whole pod for its memory, and before the disk that pods share is full. And to their time
+limits, while no thread can be started that would.
 """
 
 import threading
@@ -53,8 +54,11 @@ class Watchdog:
                 self._look(alive)
 
     def _look(self, alive: List[Execution]) -> None:
+        for execution in alive:
+            execution.look_after_again()
         processes = tree.table()
-        trees = [(execution, tree.descendants([execution.pid or 0], processes)) for execution in alive]
+        pids_of = [(execution, execution.pid) for execution in alive]
+        trees = [(execution, tree.descendants([pid], processes)) for execution, pid in pids_of if pid is not None]
         self._look_at_disk(trees)
         if sum(tree.resident(pid) for _, pids in trees for pid in pids) <= self._limit:
             return  # the cheap upper bound is enough nearly always

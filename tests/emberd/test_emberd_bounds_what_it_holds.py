@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 from fixtures.emberd import EmberdProcess, Lease, Starter, new_id, open_lease, reset
+from fixtures.processes import running
 from fixtures.waiting import wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.client.layers import send_layer
+from emberpool.pool.client.processes import await_end, start_process
 from emberpool.pool.emberd.connections import MOST
 from emberpool.pool.emberd.replays import MOST_SENDERS, WINDOW, Replays
 from emberpool.pool.emberd.spill import SpillFolder
 from emberpool.pool.emberd.unpack import BadArchive, check
 from emberpool.pool.layers.store import Layer
-from emberpool.pool.model.command import Outcome
+from emberpool.pool.model.command import Command, Outcome
 from emberpool.pool.model.errors import EmberpoolError
 
 MIB = 1024 * 1024
@@ -172,6 +174,22 @@ async def test_layers_count_as_files_of_their_jobs(
     await send_layer(following.client, following.pod, following.proof, layer_of(tmp_path, 12 * MIB), "requirements")
     assert (await following.sh("head -c 8M /dev/zero > f; sleep 0.3; rm f")).ok
     await reset(following)
+
+
+async def test_disk_that_survivors_fill_is_bounded(tcp: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """Also those of a background process whose foreground ended at once, and that nobody waits for."""
+    lease = open_lease(tcp, emberd_client)
+    assert (await lease.sh("true")).ok
+    at = (lease.client, lease.pod, lease.proof, new_id())
+    await start_process(*at, Command(shell="{ head -c 40M /dev/zero > f; sleep 4364; } >/dev/null 2>&1 &"))
+    end = await await_end(*at, 10)
+    assert end is not None and end.survivors
+
+    async def ended() -> bool:
+        return not any("sleep 4364" in line for line in running())  # nor the shell that would come to it
+
+    await wait_until(ended, 20)
+    await reset(lease)
 
 
 async def test_the_output_of_many_commands_has_one_bound(tcp: EmberdProcess, emberd_client: EmberdClient) -> None:

@@ -1,11 +1,19 @@
 """A job cannot take more memory, processes or files than its pod has, and emberd answers all the while."""
 
 import asyncio
+import socket
+from types import SimpleNamespace
+from typing import Any
 
 from fixtures.emberd import Lease, new_id, reset
 from fixtures.processes import running
 from fixtures.waiting import wait_until
 
+from emberpool.pool.client.processes import await_end, start_process
+from emberpool.pool.emberd import channel
+from emberpool.pool.emberd.exec_request import Request
+from emberpool.pool.emberd.execution import Execution
+from emberpool.pool.emberd.room import Shim
 from emberpool.pool.model.command import Command, Outcome
 
 EAT = "import time\nblocks = []\nwhile True:\n    blocks.append(bytearray(8 << 20)); time.sleep(0.005)"
@@ -87,3 +95,34 @@ async def test_a_survivor_that_eats_memory_is_ended(lease: Lease) -> None:
         return not any(hold in line for line in running())  # of its shell too, which becomes it
 
     await wait_until(ended, 20)
+
+
+async def test_a_survivor_of_a_background_process_is_ended_too(lease: Lease) -> None:
+    """Though its foreground ended at once, and nobody waited for that."""
+    hold = "import time; held = b'x' * (400 << 20); time.sleep(4363)"
+    command = Command(argv=("sh", "-c", 'python3 -c "$1" >/dev/null 2>&1 &', "sh", hold))
+    at = (lease.client, lease.pod, lease.proof, new_id())
+    await start_process(*at, command)
+    end = await await_end(*at, 10)
+    assert end is not None and end.survivors
+
+    async def ended() -> bool:
+        return not any(hold in line for line in running())
+
+    await wait_until(ended, 20)
+
+
+def test_survivors_are_watched_before_their_commands_answer_is_sent() -> None:
+    """A caller who reads it slowly, or never, holds up nothing."""
+    watched: list[bool] = []
+    here, there = socket.socketpair()
+    channel.send_end(there, 0, True)
+    room: Any = SimpleNamespace(take_shim=lambda: Shim(here, None), make_shim_ready=lambda: None)
+    request = Request("one", ["true"], {}, "/", b"", 10.0, 100, "true")
+    one = Execution(request, room, watch=lambda: watched.append(True))
+    there.close()
+    try:
+        result = one.wait(5)
+        assert result is not None and result["survivors"] and watched == [True]
+    finally:
+        one.settle()
