@@ -6,11 +6,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from fixtures.emberd import EmberdProcess, Starter, open_lease
+from fixtures.emberd import EmberdProcess, Starter, new_id, open_lease
 from fixtures.processes import children, command_line, descendants, state, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
-from emberpool.pool.model.command import Outcome
+from emberpool.pool.model.command import Command, Outcome
 
 needs_proc = pytest.mark.skipif(os.geteuid() != 0, reason="another user's memory is read by root only")
 
@@ -69,11 +69,14 @@ async def test_a_command_that_is_waited_for_takes_no_thread(pod: EmberdProcess, 
     def threads() -> int:
         return len(os.listdir(f"/proc/{emberd}/task"))
 
-    before = threads()
-    waiting = asyncio.create_task(lease.sh("sleep 60", time_limit_s=1))
+    before, execution = threads(), new_id()
+    command = lease.client.run(lease.pod, lease.proof, execution, Command(shell="sleep 60"), poll_s=60)
+    waiting = asyncio.create_task(command)
     await asyncio.to_thread(wait_until, lambda: any(command_line(pid) == "sleep 60" for pid in descendants(emberd)))
     assert threads() == before
-    assert (await waiting).outcome is Outcome.TIMED_OUT
+    await lease.client.kill(lease.pod, lease.proof, execution)
+    assert (await waiting).outcome is Outcome.CANCELLED
+    before = threads()  # with that of a second connection
     assert (await lease.sh("sleep 60 >/dev/null 2>&1 &")).survivors
     wait_until(lambda: threads() == before + 1)
     pod.stop()
