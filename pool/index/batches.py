@@ -31,6 +31,7 @@ class Batches:
         self._send = send
         self._gathering: _Trip | None = None
         self._under_way: set[asyncio.Task[list[Any]]] = set()
+        self._closed = False
 
     async def call(self, *words: str) -> Any:
         """The reply to one call.
@@ -38,6 +39,8 @@ class Batches:
         Raises:
             redis.exceptions.RedisError: what the server or the connection said, or that it was closed meanwhile.
         """
+        if self._closed:
+            raise ConnectionError("the connection was closed")  # redis-py would open another, which nobody closes
         trip = self._gathering
         if trip is None or len(trip.calls) == MOST_TOGETHER:
             trip = self._gathering = self._begin_trip()
@@ -63,7 +66,8 @@ class Batches:
         return await self._send(calls)
 
     async def aclose(self) -> None:
-        """Give up what is under way."""
+        """Give up what is under way, and take no more."""
+        self._closed = True
         under_way = tuple(self._under_way)
         for task in under_way:
             task.cancel()

@@ -112,6 +112,8 @@ async def test_a_closed_index_says_so(index: RedisIndex, redis_url: str) -> None
     await redis.aclose()
     for done in await asyncio.gather(*asks, return_exceptions=True):
         assert not isinstance(done, BaseException) or isinstance(done, PoolUnavailable), done
+    with pytest.raises(PoolUnavailable, match="closed"):
+        await through.counts()
 
 
 async def test_a_server_that_forgot_the_scripts_is_told_them(index: RedisIndex) -> None:
