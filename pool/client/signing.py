@@ -7,8 +7,6 @@ import secrets
 
 STREAM = "stream"
 """Stands for the hash of a body that is streamed."""
-_BLOCK = 64
-"""Bytes that SHA-256 takes at once."""
 
 
 def pod_key(pool_key: bytes, pod_name: str) -> bytes:
@@ -21,16 +19,13 @@ class Keyed:
     text takes longer than the text."""
 
     def __init__(self, key: bytes) -> None:
-        block = (hashlib.sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
-        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
-        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+        self._begun = hmac.new(key, digestmod=hashlib.sha256)
 
     def mac(self, parts: list[str]) -> str:
         """In hex, of the parts with a line end between."""
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update("\n".join(parts).encode("latin-1"))
-        outer.update(inner.digest())
-        return outer.hexdigest()
+        begun = self._begun.copy()
+        begun.update("\n".join(parts).encode("latin-1"))
+        return begun.hexdigest()
 
 
 class PodSigner:

@@ -11,8 +11,6 @@ from emberpool.pool.emberd.replays import Replays
 
 STREAM = "stream"
 """Stands for the hash of a body that is streamed."""
-_BLOCK = 64
-"""Bytes that SHA-256 takes at once."""
 _UNCLAIMED_KEPT = 4096
 """Nonces kept of calls that belong to no claim: they change nothing, so the oldest may be forgotten."""
 
@@ -58,16 +56,13 @@ class Keyed:
     text takes longer than the text."""
 
     def __init__(self, key: bytes) -> None:
-        block = (hashlib.sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
-        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
-        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+        self._begun = hmac.new(key, digestmod=hashlib.sha256)
 
     def mac(self, parts: "list[str]") -> str:
         """In hex, of the parts with a line end between."""
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update("\n".join(parts).encode("latin-1"))
-        outer.update(inner.digest())
-        return outer.hexdigest()
+        begun = self._begun.copy()
+        begun.update("\n".join(parts).encode("latin-1"))
+        return begun.hexdigest()
 
 
 class Signer:
