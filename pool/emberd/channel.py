@@ -14,6 +14,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 _HEAD = struct.Struct("!I")
 _END = struct.Struct("!i?")
 _MOST_FDS = 16
+_LOOK = 16 * 1024
+"""Bytes: more than most messages have."""
 
 Message = Dict[str, Any]
 
@@ -73,11 +75,39 @@ def receive(sock: socket.socket) -> Tuple[Message, List[int]]:
     return message, fds
 
 
-def receive_from_above(sock: socket.socket) -> Tuple[Message, List[int]]:
-    """The same of what `send_down` has sent."""
-    body, fds = _receive(sock)
-    message: Message = marshal.loads(body)
-    return message, fds
+class Inbox:
+    """What `send_down` has sent over one socket: each look takes all that is there."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._data = sock, b""
+        self._fds: List[int] = []
+
+    def next(self) -> Message:
+        """Wait for one message. Its files are kept for `take_fds`.
+
+        Raises:
+            Closed: the other side is gone.
+        """
+        self._fill(_HEAD.size)
+        size = _HEAD.size + _HEAD.unpack(self._data[: _HEAD.size])[0]
+        self._fill(size)
+        body, self._data = self._data[_HEAD.size : size], self._data[size:]
+        message: Message = marshal.loads(body)
+        return message
+
+    def _fill(self, size: int) -> None:
+        while len(self._data) < size:
+            self._data += _part(self._sock, _LOOK, self._fds)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was taken beyond the last message."""
+        return not self._data
+
+    def take_fds(self) -> List[int]:
+        """All files that came, which the caller must close."""
+        fds, self._fds = self._fds, []
+        return fds
 
 
 def send_end(sock: socket.socket, status: int, left: bool) -> None:
@@ -117,21 +147,23 @@ def ask(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> Messa
 def _exactly(sock: socket.socket, size: int, fds: List[int]) -> bytes:
     data = b""
     while len(data) < size:
-        try:
-            part, control, _, _ = sock.recvmsg(
-                size - len(data), socket.CMSG_SPACE(_MOST_FDS * 4), socket.MSG_CMSG_CLOEXEC
-            )
-        except ConnectionResetError as error:
-            raise Closed from error
-        if not part:
-            raise Closed
-        for level, kind, payload in control:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                numbers = array.array("i")
-                numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
-                fds.extend(numbers)
-        data += part
+        data += _part(sock, size - len(data), fds)
     return data
+
+
+def _part(sock: socket.socket, most: int, fds: List[int]) -> bytes:
+    try:
+        part, control, _, _ = sock.recvmsg(most, socket.CMSG_SPACE(_MOST_FDS * 4), socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError as error:
+        raise Closed from error
+    if not part:
+        raise Closed
+    for level, kind, payload in control:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers = array.array("i")
+            numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
+            fds.extend(numbers)
+    return part
 
 
 def peer_pid(sock: socket.socket, wait_s: float) -> Optional[int]:

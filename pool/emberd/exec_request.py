@@ -34,6 +34,22 @@ class Request(NamedTuple):
     stdin_path: str = ""
     """A file that is stdin instead, opened in the room; empty for none."""
 
+    @property
+    def shim_may_stay(self) -> bool:
+        """For another command. Not with a terminal, whose session it leads, nor with files that it has to keep."""
+        return self.tty is None and not self.extra
+
+    def for_shim(self) -> Dict[str, Any]:
+        """What a shim needs to know; its files come with it."""
+        return {
+            "argv": self.argv,
+            "env": self.env,
+            "cwd": self.cwd,
+            "tty": self.tty is not None,
+            "stdin_path": self.stdin_path,
+            "stay": self.shim_may_stay,
+        }
+
 
 def parse(body: Dict[str, Any], env: Dict[str, str], work: str, ceiling_s: float) -> Request:
     """The request with its whole environment; its time limit is clamped to `ceiling_s`.

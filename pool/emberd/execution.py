@@ -16,9 +16,10 @@ from emberpool.pool.emberd.care import Care
 from emberpool.pool.emberd.ends import Loop
 from emberpool.pool.emberd.exec_request import Request
 from emberpool.pool.emberd.feed import Input
-from emberpool.pool.emberd.outcome import leave_out, result_of
+from emberpool.pool.emberd.outcome import leave_out, output_in, result_of
 from emberpool.pool.emberd.refusal import Refused
 from emberpool.pool.emberd.room import Room, RoomError
+from emberpool.pool.emberd.shims import Shim
 from emberpool.pool.emberd.spill import Spill, SpillFolder
 
 RESTOCK_S = 0.005
@@ -62,7 +63,8 @@ class Execution:
         self.started = time.monotonic()
         self.pid: Optional[int] = None
         """The shim's, while anything of the tree may live."""
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
+        """Notified at every piece of output and at the end."""
         self._reason: Optional[str] = None
         self._result: Optional[Dict[str, Any]] = None
         self._status: Optional[int] = None
@@ -74,8 +76,8 @@ class Execution:
         self.began = False
         """Whether there was a process for it."""
         self.care = Care(self._look_after, free=False)
-        self._unsettled = self._killed = False
-        """`_killed`: for its time limit."""
+        self._unsettled = self._killed = self._struck = False
+        """`_killed`: for its time limit; `_struck`: something ends its tree, shim and all, now or did."""
         self._forgotten = False
         self._input = Input(request.stdin, request.stdin_open, request.tty is not None)
         self._stdin = self._stdout = self._stderr = -1
@@ -86,13 +88,13 @@ class Execution:
         until = time.monotonic() + wait_s
         if self._result is None and self.care.take():
             self._attend(until)
-        with self._changed:
-            self._changed.wait_for(lambda: self._result is not None, max(0.0, until - time.monotonic()))
+        with self.changed:
+            self.changed.wait_for(lambda: self._result is not None, max(0.0, until - time.monotonic()))
             return self._result
 
     def settle(self) -> None:
         """Once the end was told: what nobody needs to wait for. Idempotent; may be called at any time."""
-        with self._changed:
+        with self.changed:
             mine, self._unsettled = self._unsettled, False
         if not mine:
             return
@@ -121,17 +123,18 @@ class Execution:
 
     def kill(self, reason: str) -> None:
         """End the whole tree, also of an ended foreground. `reason` becomes the outcome if no end came first."""
-        with self._changed:
+        with self.changed:
             if self._result is None and self._reason is None:
                 self._reason = reason
             pid = self.pid
+            self._struck |= pid is not None
         if pid is not None:
             tree.end_below([pid])
 
     def read(self, offsets: Dict[str, int], limit: int, wait_s: float) -> Dict[str, Any]:
         """What is kept of both streams from `offsets` on, as soon as there is anything new or an end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._result is not None or self._is_past(offsets), wait_s)
+        with self.changed:
+            self.changed.wait_for(lambda: self._result is not None or self._is_past(offsets), wait_s)
             window = follow.of_ended if self._result is not None else follow.of_running
             streams = {name: window(self, name, offset, limit) for name, offset in offsets.items()}
             return dict(streams, result=self._result)
@@ -143,14 +146,9 @@ class Execution:
         """Of a stream, while it runs."""
         return self.stdout if name == "stdout" else self.stderr
 
-    @property
-    def changed(self) -> threading.Condition:
-        """Notified at every piece of output and at the end."""
-        return self._changed
-
     def divert(self, stdout: Capture, stderr: Capture) -> None:
         """Keep the output from now on elsewhere."""
-        with self._changed:
+        with self.changed:
             self.stdout, self.stderr = stdout, stderr
 
     def read_result(self) -> Dict[str, Any]:
@@ -169,7 +167,7 @@ class Execution:
 
     def tell(self, message: channel.Message) -> bool:
         """Have the shim do something to the command; False if the foreground has ended."""
-        with self._changed:
+        with self.changed:
             if self._result is not None or self.pid is None or self._sock is None:
                 return False
             try:
@@ -180,7 +178,7 @@ class Execution:
 
     def resize(self, rows: int, cols: int) -> bool:
         """Tell the terminal its size; False if there is none (any more)."""
-        with self._changed:
+        with self.changed:
             if self.request.tty is None or self._stdout < 0:
                 return False
             terminal.resize(self._stdout, rows, cols)
@@ -199,12 +197,11 @@ class Execution:
     @property
     def kept_bytes(self) -> int:
         """Output that an ended execution holds in memory."""
-        result = self._result
-        return len(result["stdout"]) + len(result["stderr"]) if result is not None else 0
+        return output_in(self._result) if self._result is not None else 0
 
     def forget_output(self) -> int:
         """Drop the output of an ended execution and say so in its result; returns the bytes freed."""
-        with self._changed:
+        with self.changed:
             result = self._result
             if result is None:
                 return 0
@@ -213,7 +210,7 @@ class Execution:
 
     def whole_output(self, stream: str, offset: int) -> Iterator[bytes]:
         """All of one stream that was kept, from `offset` on. Raises Refused: it runs, or its output was dropped."""
-        with self._changed:
+        with self.changed:
             result, spill = self._result, self.spills.get(stream)
         if result is None:
             raise Refused(422, "file_refused", "the command has not ended: wait for it first")
@@ -221,7 +218,7 @@ class Execution:
 
     def drop_spills(self) -> None:
         """Give their disk back; the result says that nothing is left."""
-        with self._changed:
+        with self.changed:
             self._spills_dropped = True
             spills, self.spills = list(self.spills.values()), {}
             for name in ("stdout", "stderr"):
@@ -232,14 +229,10 @@ class Execution:
 
     def _open(self) -> None:
         of_command, self._stdin, self._stdout, self._stderr = streams.opened(self.request)
-        message: Dict[str, Any] = {"argv": self.request.argv, "env": self.request.env, "cwd": self.request.cwd}
-        message["tty"] = self.request.tty is not None
-        message["stdin_path"] = self.request.stdin_path
         try:
-            shim = self._room.take_shim()
-            shim.run(message, [*of_command, *self.request.extra])
+            shim = self._room.shims.take()
+            shim.run(self.request.for_shim(), [*of_command, *self.request.extra])
             self._sock, self.pid, self.began = shim.sock, shim.pid, shim.pid is not None
-            self._sock.settimeout(None)
             self._loop = Loop(self._stdin, self._input, self._stdout, self._stderr, self._sock)
             self._deadline = self.started + self.request.time_limit_s
         except Exception:
@@ -277,7 +270,7 @@ class Execution:
             self._let_go()
 
     def _let_go(self) -> None:
-        with self._changed:
+        with self.changed:
             self.pid = None
         self._close_all()
         self._publish()
@@ -311,7 +304,7 @@ class Execution:
         if not self._restocked:
             self._restocked = True
             try:
-                self._room.make_shim_ready()
+                self._room.shims.make_ready()
             except RoomError:
                 return  # the room is gone, and with it the lease
 
@@ -343,7 +336,7 @@ class Execution:
 
     def _take(self, name: str) -> Optional[bytes]:
         """Read and keep what is there of a stream; None if nothing is, empty at its end."""
-        with self._changed:
+        with self.changed:
             try:
                 data = os.read(self._stdout if name == "stdout" else self._stderr, _PIECE)
             except BlockingIOError:
@@ -351,7 +344,7 @@ class Execution:
             except OSError:
                 return b""  # a terminal that nobody has open any more
             self.capture(name).add(data)
-            self._changed.notify_all()
+            self.changed.notify_all()
             return data
 
     def take_what_is_there(self) -> None:
@@ -365,18 +358,28 @@ class Execution:
         try:
             assert self._sock is not None
             self._status, self._left = channel.receive_end(self._sock)
+            if not self._left:
+                loop.drop("status")
         except channel.Closed:
             loop.drop("status")
             self._left = False
             self.pid = None
 
     def _publish(self) -> None:
-        with self._changed:
+        with self.changed:
             if self._result is None:
                 self._keep_spills()
                 self._result = result_of(self, self._status, self._reason, self._left)
+                self._free_shim()
                 self.stdout, self.stderr = Capture(0), Capture(0)
-                self._changed.notify_all()
+                self.changed.notify_all()
+
+    def _free_shim(self) -> None:
+        """Let the next command have it, if nothing of this one is left. The caller holds the lock."""
+        if self._sock is not None and self.pid is not None and self.request.shim_may_stay:
+            if not (self._left or self._struck):
+                self._room.shims.give_back(Shim(self._sock, self.pid))
+                self._sock, self.pid = None, None
 
     def _keep_spills(self) -> None:
         for name, capture in (("stdout", self.stdout), ("stderr", self.stderr)):
@@ -389,7 +392,7 @@ class Execution:
         if self._sock is not None:
             self._sock.close()
         self._input.close()
-        with self._changed:
+        with self.changed:
             for name in ("_stdin", "_stdout", "_stderr"):
                 fd = getattr(self, name)
                 if fd >= 0:

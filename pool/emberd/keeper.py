@@ -147,7 +147,7 @@ class Keeper:
     def _make_shim(self) -> None:
         room = self.current
         if room is not None:
-            room.make_shim_ready()
+            room.shims.make_ready()
 
     def _work_behind(self) -> None:
         while True:

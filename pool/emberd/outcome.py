@@ -31,9 +31,14 @@ def result_of(execution: "Execution", status: Optional[int], reason: Optional[st
     }
 
 
+def output_in(result: Dict[str, Any]) -> int:
+    """Bytes of output that a result holds."""
+    return len(result["stdout"]) + len(result["stderr"])
+
+
 def leave_out(result: Dict[str, Any]) -> int:
     """Drop the output from a result, which says so then; the bytes freed. The caller holds the execution's lock."""
-    freed = len(result["stdout"]) + len(result["stderr"])
+    freed = output_in(result)
     for name in ("stdout", "stderr"):
         if result[name]:
             result[name] = b"\n[... %d bytes left out ...]\n" % result[name + "_bytes"]

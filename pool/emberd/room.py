@@ -1,18 +1,16 @@
 """Rooms as emberd itself sees them: it asks the zygote to make and end them, and talks to their inits."""
 
 import os
-import signal
 import socket
 import threading
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Sequence
 
 from emberpool.pool.emberd import channel
 from emberpool.pool.emberd.config import RoomSpec, Shape
+from emberpool.pool.emberd.shims import Shims
 
 ROOM_START_S = 20.0
 FILE_CALL_S = 60.0
-SHIM_START_S = 15.0
-"""Longest wait for a shim to say its first word; it says it before it does anything."""
 
 
 class RoomError(Exception):
@@ -42,25 +40,6 @@ class ZygoteLink:
         return answer
 
 
-class Shim(NamedTuple):
-    """A process in the room that will run one command."""
-
-    sock: socket.socket
-    """Takes the command with its three streams, then tells how it ended; closed when nothing of its tree lives."""
-    pid: Optional[int]
-    """None: there was no process to be had."""
-
-    def run(self, message: Dict[str, Any], streams: Sequence[int]) -> None:
-        """Hand it its command. What becomes of it is told on `sock`, also if the shim was killed meanwhile."""
-        if self.pid is None:
-            return
-        try:
-            os.kill(self.pid, signal.SIGCONT)  # a job may have stopped it
-            channel.send_down(self.sock, message, streams)
-        except (OSError, channel.Closed):
-            return
-
-
 class Room:
     """A room that serves."""
 
@@ -68,9 +47,8 @@ class Room:
         """Make it. Raises RoomError."""
         self._link, self.folder, self.shape = link, folder, shape
         self._lock = threading.Lock()
-        self._shim: Optional[socket.socket] = None
-        """Of the shim that stands ready, if one does."""
-        self._shim_lock = threading.Lock()
+        self.shims = Shims(self._ask_for_shim)
+        """Their `take` and `make_ready` raise RoomError if the room is gone."""
         self._sock, other = channel.pair()
         try:
             about = {"binds": shape.root.binds, "overlay": shape.root.overlay, "memory_mb": shape.memory_mb}
@@ -98,24 +76,6 @@ class Room:
             self.end()
             raise RoomError(facts["error"])
         return facts
-
-    def make_shim_ready(self) -> None:
-        """Let the next command find a shim that waits for it. Raises RoomError."""
-        with self._shim_lock:
-            if self._shim is None and not self.ended:
-                self._shim = self._ask_for_shim()
-
-    def take_shim(self) -> Shim:
-        """A shim that waits for its command; the caller's from now on. Raises RoomError if the room is gone."""
-        with self._shim_lock:
-            sock, self._shim = self._shim, None
-        if sock is not None:
-            pid = channel.peer_pid(sock, SHIM_START_S)
-            if pid is not None and not channel.ended(sock):
-                return Shim(sock, pid)
-            sock.close()  # a job killed it
-        sock = self._ask_for_shim()
-        return Shim(sock, channel.peer_pid(sock, SHIM_START_S))
 
     def _ask_for_shim(self) -> socket.socket:
         mine, other = channel.pair()
@@ -157,10 +117,7 @@ class Room:
         gone = bool(self._link.ask({"do": "end", "pid": self.pid})["ended"])
         self.ended = True
         self._sock.close()
-        with self._shim_lock:
-            if self._shim is not None:
-                self._shim.close()
-                self._shim = None
+        self.shims.close()
         return gone
 
     def _send(self, message: Dict[str, Any], fds: Sequence[int]) -> None:

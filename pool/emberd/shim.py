@@ -1,8 +1,9 @@
 """Runs one command and stays the parent of its whole tree, children that left its session included.
 
 It is forked and made ready before its command is known, so that a command's start waits for no fork.
-It reports the foreground's real wait status the moment it has it, then lives on until its tree is empty; its end
-is how emberd knows that nothing of the execution is left.
+It reports the foreground's real wait status the moment it has it. If the tree is empty by then, it takes the next
+command, where emberd allows it: a fork, and the pages that it copies, cost more than a short command. Else it lives on
+until the tree is empty; its end is how emberd knows that nothing of the execution is left.
 """
 
 import errno
@@ -36,11 +37,15 @@ def stand_by(status: socket.socket, limits: Limits, other_tasks: int) -> NoRetur
     ended = wakeup.on_child_end()
     _rehearse(ended)
     status.sendall(b"!")
-    try:
-        message, fds = channel.receive_from_above(status)
-    except channel.Closed:
-        os._exit(0)  # the room ends
-    _run(message, fds, status, ended)
+    inbox, stays = channel.Inbox(status), True
+    while stays:
+        try:
+            message = inbox.next()
+        except channel.Closed:
+            os._exit(0)  # the room ends
+        if "argv" in message:  # else a wish of the last command's, which came too late
+            stays = _run(message, inbox, status, ended)
+    os._exit(0)
 
 
 def _rehearse(ended: int) -> None:
@@ -50,34 +55,47 @@ def _rehearse(ended: int) -> None:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         command = {"argv": ["/"], "env": {f"NAME_{number}": "value" * 4 for number in range(32)}, "cwd": "/"}
         channel.send_down(one, command, [null] * 3)
-        message, fds = channel.receive_from_above(other)
+        inbox = channel.Inbox(other)
+        message, fds = inbox.next(), inbox.take_fds()
         try:
             _spawn(message, fds, [])
         except OSError:
             pass  # a folder is no program
-        for fd in (null, *fds):
-            os.close(fd)
-        watch = _Watch(-1, other, [])
+        _close([null, *fds])
+        watch = _Watch(-1, other, inbox, [])
         watch.report(0, watch.reap()[1])
         if select.select([ended, other.fileno()], [], [], 0)[0]:
             os.read(ended, 4096)
         channel.receive_end(one)
 
 
-def _run(message: Dict[str, Any], fds: List[int], status: socket.socket, ended: int) -> NoReturn:
-    stdin, stdout, stderr, *extra = fds
+def _run(message: Dict[str, Any], inbox: channel.Inbox, status: socket.socket, ended: int) -> bool:
+    """Run a command until its tree is empty. Whether another can follow: emberd asked for it, and was told all."""
+    fds = inbox.take_fds()
+    extra = fds[3:]
     try:
-        if message.get("stdin_path"):
-            os.dup2(_regular(message["stdin_path"]), stdin)
-        foreground = _spawn(message, [stdin, stdout, stderr], _moved(extra[:IN_COMMAND]))
+        foreground = _started(message, fds[:3], extra[:IN_COMMAND])
     except OSError as error:
-        os.write(stderr, _explain(error, message).encode("utf-8", "surrogateescape"))
+        os.write(fds[2], _explain(error, message).encode("utf-8", "surrogateescape"))
+        _close(fds)
         code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126
         channel.send_end(status, code << 8, False)
-        os._exit(0)
-    for fd in (stdin, stdout, stderr, *extra[:IN_COMMAND]):
+        return bool(message["stay"])
+    _close(fds[: 3 + IN_COMMAND])
+    return _Watch(foreground, status, inbox, extra[IN_COMMAND:]).loop(ended) and bool(message["stay"])
+
+
+def _started(message: Dict[str, Any], streams: List[int], extra: List[int]) -> int:
+    if message.get("stdin_path"):
+        file = _regular(message["stdin_path"])
+        os.dup2(file, streams[0], inheritable=False)
+        os.close(file)
+    return _spawn(message, streams, _moved(extra))
+
+
+def _close(fds: List[int]) -> None:
+    for fd in fds:
         os.close(fd)
-    _Watch(foreground, status, extra[IN_COMMAND:]).loop(ended)
 
 
 def _moved(extra: List[int]) -> List[int]:
@@ -122,14 +140,17 @@ def _regular(path: str) -> int:
 class _Watch:
     """Waits for ended children and for emberd's wishes at once."""
 
-    def __init__(self, foreground: int, status: socket.socket, go: List[int]) -> None:
-        self._foreground, self._status, self._go = foreground, status, go
+    def __init__(self, foreground: int, status: socket.socket, inbox: channel.Inbox, go: List[int]) -> None:
+        self._foreground, self._status, self._inbox, self._go = foreground, status, inbox, go
         self._reported = False
         self._spared: Set[int] = set()
         """Processes that an interrupt leaves alone."""
 
-    def loop(self, ended: int) -> NoReturn:
-        """`ended` is readable when a child has ended."""
+    def loop(self, ended: int) -> bool:
+        """Until nothing of the tree is left. Whether that was told with the foreground's end, rather than by ours.
+
+        `ended` is readable when a child has ended.
+        """
         listened = [ended, self._status.fileno()]
         while True:
             status, left = self.reap()
@@ -137,13 +158,14 @@ class _Watch:
                 self._reported = True
                 self.report(status, left)
             if not left:
-                os._exit(0)
-            ready = select.select(listened, [], [])[0]
+                return status is not None
+            at_hand = not self._inbox.is_empty
+            ready = select.select(listened, [], [], 0 if at_hand else None)[0]
             if ended in ready:
                 os.read(ended, 4096)
-            if self._status.fileno() in ready:
+            if at_hand or self._status.fileno() in ready:
                 try:
-                    self._obey(channel.receive_from_above(self._status)[0])
+                    self._obey(self._inbox.next())
                 except channel.Closed:
                     listened = [ended]  # emberd is gone; the room's end is near
 

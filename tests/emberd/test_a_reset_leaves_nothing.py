@@ -92,7 +92,10 @@ def room_inits(pod: EmberdProcess) -> list[int]:
 
 def entered(init: int) -> bool:
     """Whether a room's first process is ready: it goes to its folder last, once it has noted its mounts."""
-    return os.readlink(f"/proc/{init}/cwd") == "/work"
+    try:
+        return os.readlink(f"/proc/{init}/cwd") == "/work"
+    except FileNotFoundError:
+        return False  # it was the zygote's helper, which has just ended
 
 
 def listening(make: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from emberpool.pool.client.processes import await_end, start_process
 from emberpool.pool.emberd import channel
 from emberpool.pool.emberd.exec_request import Request
 from emberpool.pool.emberd.execution import Execution
-from emberpool.pool.emberd.room import Shim
+from emberpool.pool.emberd.shims import Shim
 from emberpool.pool.model.command import Command, Outcome
 
 EAT = "import time\nblocks = []\nwhile True:\n    blocks.append(bytearray(8 << 20)); time.sleep(0.005)"
@@ -117,7 +117,7 @@ def test_survivors_are_watched_before_their_commands_answer_is_sent() -> None:
     watched: list[bool] = []
     here, there = socket.socketpair()
     channel.send_end(there, 0, True)
-    room: Any = SimpleNamespace(take_shim=lambda: Shim(here, None), make_shim_ready=lambda: None)
+    room: Any = SimpleNamespace(shims=SimpleNamespace(take=lambda: Shim(here, None), make_ready=lambda: None))
     request = Request("one", ["true"], {}, "/", b"", 10.0, 100, "true")
     one = Execution(request, room, watch=lambda: watched.append(True))
     there.close()
