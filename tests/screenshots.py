@@ -77,7 +77,8 @@ async def _pictures(browser: str, folder: Path, client: Client, ui: str) -> None
     )
 
     async def planned() -> bool:
-        return "0 of at most" not in str(await manager.query("__temporal_workflow_metadata"))
+        told = str(await manager.query("__temporal_workflow_metadata"))
+        return "of at most" in told and "0 of at most" not in told
 
     await wait_until(planned, PLAN_S)
     async with browser_page(browser, folder / "browser") as page:
