@@ -37,7 +37,7 @@ async def list_processes(client: EmberdClient, pod: PodAddress, proof: LeaseProo
 async def send_signal(
     client: EmberdClient, pod: PodAddress, proof: LeaseProof, execution_id: ExecutionId, number: int
 ) -> bool:
-    """Send a signal to its process group; False if it has ended."""
+    """Send a signal to its process group; False if it has ended, or a job keeps its keeper from being told."""
     return bool((await client.ask(pod, proof, _target(execution_id, "signal"), {"signal": number}))["sent"])
 
 

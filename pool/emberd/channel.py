@@ -14,8 +14,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 _HEAD = struct.Struct("!I")
 _END = struct.Struct("!i?")
 _MOST_FDS = 16
-_LOOK = 16 * 1024
-"""Bytes: more than most messages have."""
+_LOOK, _MOST_AT_ONCE = 16 * 1024, 1024 * 1024
+"""Bytes of one read: more than most messages have; of what a long one lacks."""
 
 Message = Dict[str, Any]
 
@@ -40,21 +40,41 @@ def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None
     Raises:
         Closed: nobody will read it.
     """
-    _send(sock, json.dumps(message).encode("ascii"), fds)
+    body = json.dumps(message).encode("ascii")
+    _send(sock, _HEAD.pack(len(body)) + body, fds)
 
 
-def send_down(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """The same to a process of emberd's own, which was forked from it, in less time. Never the other way: what such a
-    message is made of must be trusted by who reads it.
+def packed(message: Message) -> bytes:
+    """A message to a process of emberd's own, which was forked from it, in less time than `send` takes. Never the other
+    way: what such a message is made of must be trusted by who reads it."""
+    body = marshal.dumps(message)
+    return _HEAD.pack(len(body)) + body
+
+
+def send_down(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
+    """Send a packed message, with files, which stay open here too.
 
     Raises:
         Closed: nobody will read it.
     """
-    _send(sock, marshal.dumps(message), fds)
+    _send(sock, data, fds)
 
 
-def _send(sock: socket.socket, body: bytes, fds: Sequence[int]) -> None:
-    data = _HEAD.pack(len(body)) + body
+def send_now(sock: socket.socket, data: bytes) -> bool:
+    """The same of a short one, if it can be done without waiting: a job may keep the other side from reading.
+
+    Raises:
+        Closed: nobody will read it.
+    """
+    try:
+        return sock.send(data, socket.MSG_DONTWAIT) > 0
+    except BlockingIOError:
+        return False
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise Closed from error
+
+
+def _send(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     try:
         sent = sock.sendmsg([data], rights)
@@ -96,8 +116,12 @@ class Inbox:
         return message
 
     def _fill(self, size: int) -> None:
-        while len(self._data) < size:
-            self._data += _part(self._sock, _LOOK, self._fds)
+        parts, missing = [self._data], size - len(self._data)
+        self._data = b""
+        while missing > 0:
+            parts.append(_part(self._sock, max(_LOOK, min(missing, _MOST_AT_ONCE)), self._fds))
+            missing -= len(parts[-1])
+        self._data = b"".join(parts)
 
     @property
     def is_empty(self) -> bool:
@@ -186,6 +210,13 @@ def ended(sock: socket.socket) -> bool:
     """Whether the other side is gone, without waiting and without taking what it said."""
     poll = select.poll()
     poll.register(sock, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def speaks(sock: socket.socket) -> bool:
+    """Whether there is something to read, without waiting."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))
 
 

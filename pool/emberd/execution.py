@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, Iterator, Optional
 
 from emberpool.pool.emberd import channel, follow, streams, terminal, tree
@@ -28,9 +29,9 @@ DRAIN_S = 0.1
 """How long output is still read after the foreground ended while others hold the pipe."""
 AFTER_KILL_S = 3.0
 """How long a killed tree may take to end before the result is given without its wait status."""
-_PIECE = 65536
-_PIPE_HOLDS = 1024 * 1024
-"""The most that a pipe of an ordinary user can be made to hold."""
+AGAIN_S, UNBEGUN_S = 0.02, 0.5  # how often, and how long, a command is killed that may not have begun
+_PIECE, _PIPE_HOLDS = 65536, 1024 * 1024
+"""Bytes of one read; the most that a pipe of an ordinary user can be made to hold."""
 
 
 class Execution:
@@ -66,7 +67,8 @@ class Execution:
         self.changed = threading.Condition()
         """Notified at every piece of output and at the end."""
         self._reason: Optional[str] = None
-        self._result: Optional[Dict[str, Any]] = None
+        self.result: Optional[Dict[str, Any]] = None
+        """Once it has ended."""
         self._status: Optional[int] = None
         self._left = True
         self.stdout, self.stderr = Capture(request.output_limit, spills), Capture(request.output_limit, spills)
@@ -78,7 +80,8 @@ class Execution:
         self.care = Care(self._look_after, free=False)
         self._unsettled = self._killed = self._struck = False
         """`_killed`: for its time limit; `_struck`: something ends its tree, shim and all, now or did."""
-        self._forgotten = False
+        self.forgotten = False
+        """Whether the output of this ended execution was dropped."""
         self._input = Input(request.stdin, request.stdin_open, request.tty is not None)
         self._stdin = self._stdout = self._stderr = -1
         self._sock: Optional[socket.socket] = None
@@ -86,11 +89,11 @@ class Execution:
     def wait(self, wait_s: float) -> Optional[Dict[str, Any]]:
         """The result as soon as there is one; None if there is none after `wait_s` seconds."""
         until = time.monotonic() + wait_s
-        if self._result is None and self.care.take():
+        if self.result is None and self.care.take():
             self._attend(until)
         with self.changed:
-            self.changed.wait_for(lambda: self._result is not None, max(0.0, until - time.monotonic()))
-            return self._result
+            self.changed.wait_for(lambda: self.result is not None, max(0.0, until - time.monotonic()))
+            return self.result
 
     def settle(self) -> None:
         """Once the end was told: what nobody needs to wait for. Idempotent; may be called at any time."""
@@ -110,7 +113,7 @@ class Execution:
     def look_after_again(self) -> None:
         """If it lacks a thread: end it if its time is over, and try to have one."""
         if self.care.take_back():
-            limited = self._result is None and not (self.request.unlimited or self._killed)
+            limited = self.result is None and not (self.request.unlimited or self._killed)
             if limited and time.monotonic() >= self._deadline:
                 self._end_for_time()
             self.care.hand_over()
@@ -123,24 +126,32 @@ class Execution:
 
     def kill(self, reason: str) -> None:
         """End the whole tree, also of an ended foreground. `reason` becomes the outcome if no end came first."""
+        began = time.monotonic()
+        while self._strike(reason) and time.monotonic() - began < UNBEGUN_S:
+            with self.changed:
+                self.changed.wait_for(lambda: self.result is not None, AGAIN_S)
+
+    def _strike(self, reason: str) -> bool:
+        """Whether to do it again: a shim that has not begun has nothing below it, and begins all the same."""
         with self.changed:
-            if self._result is None and self._reason is None:
+            again = self.result is None
+            if again and self._reason is None:
                 self._reason = reason
             pid = self.pid
             self._struck |= pid is not None
         if pid is not None:
             tree.end_below([pid])
+        return again and pid is not None
 
     def read(self, offsets: Dict[str, int], limit: int, wait_s: float) -> Dict[str, Any]:
         """What is kept of both streams from `offsets` on, as soon as there is anything new or an end."""
         with self.changed:
-            self.changed.wait_for(lambda: self._result is not None or self._is_past(offsets), wait_s)
-            window = follow.of_ended if self._result is not None else follow.of_running
+            self.changed.wait_for(
+                lambda: self.result or any(self.capture(name).total > at for name, at in offsets.items()), wait_s
+            )
+            window = follow.of_ended if self.result is not None else follow.of_running
             streams = {name: window(self, name, offset, limit) for name, offset in offsets.items()}
-            return dict(streams, result=self._result)
-
-    def _is_past(self, offsets: Dict[str, int]) -> bool:
-        return any(self.capture(name).total > offset for name, offset in offsets.items())
+            return dict(streams, result=self.result)
 
     def capture(self, name: str) -> Capture:
         """Of a stream, while it runs."""
@@ -151,30 +162,16 @@ class Execution:
         with self.changed:
             self.stdout, self.stderr = stdout, stderr
 
-    def read_result(self) -> Dict[str, Any]:
-        """The end of an execution that has one."""
-        assert self._result is not None
-        return self._result
-
-    @property
-    def forgotten(self) -> bool:
-        """Whether the output of this ended execution was dropped."""
-        return self._forgotten
-
     def write(self, data: bytes, offset: int, end: bool, wait_s: float) -> Dict[str, Any]:
         """Put bytes of stdin in line; see `Input.add`."""
         return self._input.add(data, offset, end, wait_s)
 
     def tell(self, message: channel.Message) -> bool:
-        """Have the shim do something to the command; False if the foreground has ended."""
-        with self.changed:
-            if self._result is not None or self.pid is None or self._sock is None:
-                return False
-            try:
-                channel.send_down(self._sock, message)
-            except (channel.Closed, OSError):
-                return False
-            return True
+        """Have the shim do something to the command; False if that has ended, or a job keeps the shim from it."""
+        with self.changed, suppress(channel.Closed, OSError):
+            if self.result is None and self.pid is not None and self._sock is not None:
+                return channel.send_now(self._sock, channel.packed(message))
+        return False
 
     def resize(self, rows: int, cols: int) -> bool:
         """Tell the terminal its size; False if there is none (any more)."""
@@ -187,7 +184,7 @@ class Execution:
     @property
     def running(self) -> bool:
         """Whether the foreground has not ended."""
-        return self._result is None
+        return self.result is None
 
     @property
     def elapsed_s(self) -> float:
@@ -197,21 +194,21 @@ class Execution:
     @property
     def kept_bytes(self) -> int:
         """Output that an ended execution holds in memory."""
-        return output_in(self._result) if self._result is not None else 0
+        return output_in(self.result) if self.result is not None else 0
 
     def forget_output(self) -> int:
         """Drop the output of an ended execution and say so in its result; returns the bytes freed."""
         with self.changed:
-            result = self._result
+            result = self.result
             if result is None:
                 return 0
-            self._forgotten = True
+            self.forgotten = True
             return leave_out(result)
 
     def whole_output(self, stream: str, offset: int) -> Iterator[bytes]:
         """All of one stream that was kept, from `offset` on. Raises Refused: it runs, or its output was dropped."""
         with self.changed:
-            result, spill = self._result, self.spills.get(stream)
+            result, spill = self.result, self.spills.get(stream)
         if result is None:
             raise Refused(422, "file_refused", "the command has not ended: wait for it first")
         return follow.whole(result, spill, stream, offset)
@@ -222,8 +219,8 @@ class Execution:
             self._spills_dropped = True
             spills, self.spills = list(self.spills.values()), {}
             for name in ("stdout", "stderr"):
-                if self._result is not None:
-                    self._result[name + "_spilled"] = 0
+                if self.result is not None:
+                    self.result[name + "_spilled"] = 0
         for spill in spills:
             spill.close()
 
@@ -285,7 +282,10 @@ class Execution:
             if not self._restocked and now - self.started >= RESTOCK_S:
                 self._restock()
                 self._watch()
-            if left > 0:
+            if left > 0 and self._killed:
+                self._step(AGAIN_S)
+                self._strike("timed_out")
+            elif left > 0:
                 soon = math.inf if self._restocked else RESTOCK_S
                 self._step(min(left, soon, math.inf if until is None else until - now))
             elif self._killed:
@@ -296,7 +296,7 @@ class Execution:
         return True
 
     def _end_for_time(self) -> None:
-        self.kill("timed_out")
+        self._strike("timed_out")
         self._deadline, self._killed = time.monotonic() + AFTER_KILL_S, True
 
     def _restock(self) -> None:
@@ -367,9 +367,9 @@ class Execution:
 
     def _publish(self) -> None:
         with self.changed:
-            if self._result is None:
+            if self.result is None:
                 self._keep_spills()
-                self._result = result_of(self, self._status, self._reason, self._left)
+                self.result = result_of(self, self._status, self._reason, self._left)
                 self._free_shim()
                 self.stdout, self.stderr = Capture(0), Capture(0)
                 self.changed.notify_all()

@@ -19,7 +19,8 @@ def of_running(execution: "Execution", name: str, offset: int, limit: int) -> Di
 
 def of_ended(execution: "Execution", name: str, offset: int, limit: int) -> Dict[str, Any]:
     """From the result, whose kept output is all of it, or first and last half of the limit."""
-    result = execution.read_result()
+    result = execution.result
+    assert result is not None
     total: int = result[name + "_bytes"]
     if execution.forgotten or offset >= total:
         return _told(total, b"", total)

@@ -97,13 +97,13 @@ class ShellCommand(Execution):
     def __init__(self, request: Request, text: str, shell: Shell) -> None:
         self._begin(request)
         self._shell, self._text, self._never_began = shell, text, False
-        self._changed = shell.execution.changed
+        self.changed = shell.execution.changed
         threading.Thread(target=self._run, name="shell", daemon=True).start()
 
     def kill(self, reason: str) -> None:
         """Interrupt it, or keep it from starting. `reason` becomes the outcome if no end came first."""
-        with self._changed:
-            if self._result is None and self._reason is None:
+        with self.changed:
+            if self.result is None and self._reason is None:
                 self._reason = reason
 
     def _run(self) -> None:
@@ -161,10 +161,10 @@ class ShellCommand(Execution):
             end.update(outcome=self._reason, exit_code=None, signal=None)
             if self._shell.ended is False:
                 end["shell"] = "alive"
-        with self._changed:
-            self._result = {**end, **self._output()}
+        with self.changed:
+            self.result = {**end, **self._output()}
             self.stdout, self.stderr = Capture(0), Capture(0)
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def _output(self) -> Dict[str, Any]:
         return {

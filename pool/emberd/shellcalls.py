@@ -57,7 +57,8 @@ class Shells:
 
         def begin(wanted: Request) -> Execution:
             if shell.ended:
-                end = shell.execution.read_result()
+                end = shell.execution.result
+                assert end is not None
                 raise Refused(409, "shell_over", f"{end['outcome']}:{end['exit_code']}:{end['signal']}")
             return ShellCommand(wanted, text, shell)
 

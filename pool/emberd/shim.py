@@ -19,9 +19,12 @@ from typing import Any, Dict, List, NoReturn, Optional, Set, Tuple
 from emberpool.pool.emberd import channel, kernel, terminal, tree, wakeup
 from emberpool.pool.emberd.config import Limits
 
+MOST_COMMANDS = 100
+"""Of one shim: what each may leave in its memory, as a search path, no limit counts."""
 FIRST_EXTRA, IN_COMMAND = 6, 4
 """Further files are 6 to 9 in the command, the highest numbers that every shell can name. What comes beyond them is the
 shim's."""
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 _FROM_TERMINAL = [signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU]
 """What a terminal may send to the shim, which shares the command's process group."""
 
@@ -36,16 +39,33 @@ def stand_by(status: socket.socket, limits: Limits, other_tasks: int) -> NoRetur
     _limit(limits, other_tasks)
     ended = wakeup.on_child_end()
     _rehearse(ended)
-    status.sendall(b"!")
-    inbox, stays = channel.Inbox(status), True
-    while stays:
+    standing, inbox = _standing(), channel.Inbox(status)
+    for _ in range(MOST_COMMANDS):
         try:
-            message = inbox.next()
-        except channel.Closed:
-            os._exit(0)  # the room ends
-        if "argv" in message:  # else a wish of the last command's, which came too late
-            stays = _run(message, inbox, status, ended)
+            status.sendall(b"!")
+            message = _next_command(inbox)
+        except (channel.Closed, OSError):
+            break  # nobody needs it, or the room ends
+        if not _run(message, inbox, status, ended) or _standing() != standing:
+            break
     os._exit(0)
+
+
+def _next_command(inbox: channel.Inbox) -> Dict[str, Any]:
+    while "argv" not in (message := inbox.next()):
+        continue  # a wish of the last command's, which came too late
+    return message
+
+
+def _standing() -> Tuple[Any, ...]:
+    """What a command may change of its keeper's, and the next one would inherit."""
+    try:
+        with open("/proc/self/oom_score_adj", "rb") as file:
+            chosen = file.read()
+    except OSError:
+        chosen = b""
+    limits = [resource.getrlimit(kind) for kind in _LIMITS]
+    return limits, os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0), os.sched_getaffinity(0), chosen
 
 
 def _rehearse(ended: int) -> None:
@@ -54,7 +74,7 @@ def _rehearse(ended: int) -> None:
     with one, other:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         command = {"argv": ["/"], "env": {f"NAME_{number}": "value" * 4 for number in range(32)}, "cwd": "/"}
-        channel.send_down(one, command, [null] * 3)
+        channel.send_down(one, channel.packed(command), [null] * 3)
         inbox = channel.Inbox(other)
         message, fds = inbox.next(), inbox.take_fds()
         try:
@@ -72,6 +92,8 @@ def _rehearse(ended: int) -> None:
 def _run(message: Dict[str, Any], inbox: channel.Inbox, status: socket.socket, ended: int) -> bool:
     """Run a command until its tree is empty. Whether another can follow: emberd asked for it, and was told all."""
     fds = inbox.take_fds()
+    if len(fds) < 3:
+        os._exit(1)  # its limit of open files was lowered: a command without its streams would lie
     extra = fds[3:]
     try:
         foreground = _started(message, fds[:3], extra[:IN_COMMAND])

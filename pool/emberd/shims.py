@@ -9,7 +9,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 from emberpool.pool.emberd import channel
 
 START_S = 15.0
-"""Longest wait for a shim to say its first word; it says it before it does anything."""
+"""Longest wait for a new shim to say that it stands ready; it says so before it does anything."""
+AGAIN_S = 1.0
+"""The same for one that has run a command."""
+SEND_S = 5.0
+"""Longest wait for a shim to take its command: a job may keep it from running."""
+FITS = 64 * 1024
+"""Bytes that a socket takes also if nobody reads."""
 MOST_READY = 2
 """One for the next command, and one for the one after it while that runs."""
 
@@ -19,7 +25,7 @@ class Shim(NamedTuple):
 
     sock: socket.socket
     """Takes the command with its three streams, then tells how it ended; closed when nothing of its tree lives, unless
-    it was asked to stay."""
+    it stays for another."""
     pid: Optional[int]
     """None: there was no process to be had."""
 
@@ -27,42 +33,59 @@ class Shim(NamedTuple):
         """Hand it its command. What becomes of it is told on `sock`, also if the shim was killed meanwhile."""
         if self.pid is None:
             return
+        data = channel.packed(message)
+        self.sock.settimeout(SEND_S)
         try:
-            channel.send_down(self.sock, message, streams)
-            os.kill(self.pid, signal.SIGCONT)  # a job may have stopped it
+            if len(data) > FITS:
+                self.go_on()
+            channel.send_down(self.sock, data, streams)
+            self.go_on()
         except (OSError, channel.Closed):
-            return
+            _shut(self.sock)  # what it has of the command must not be run later
+        self.sock.settimeout(None)
+
+    def go_on(self) -> None:
+        """A job may have stopped it. Raises ProcessLookupError: it is no more."""
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGCONT)
 
 
 class Shims:
-    """Those that stand ready. Safe from any thread."""
+    """Those that stand ready, or are about to. Safe from any thread."""
 
     def __init__(self, ask: Callable[[], socket.socket]) -> None:
         """`ask` has one made and returns its socket. What it raises, `make_ready` and `take` do."""
         self._ask = ask
         self._lock = threading.Lock()
-        self._made: Optional[socket.socket] = None
-        """Of one that was asked for and has not been heard of."""
+        self._new: List[socket.socket] = []
         self._tried: List[Shim] = []
-        """Those that have run a command and wait for another."""
+        """Those that have run a command."""
         self._closed = False
 
     def make_ready(self) -> None:
         """Let the next command find one."""
         with self._lock:
-            if self._made is None and not self._tried and not self._closed:
-                self._made = self._ask()
+            if not (self._new or self._tried or self._closed):
+                self._new.append(self._ask())
 
     def take(self) -> Shim:
         """One that waits for its command; the caller's from now on."""
-        while (shim := self._ready()) is not None:
-            if shim.pid is not None and not channel.ended(shim.sock):
-                return shim
-            shim.sock.close()  # a job killed it
-        return _heard(self._ask())
+        while True:
+            with self._lock:
+                tried = self._tried.pop() if self._tried else None
+                new = self._new.pop() if tried is None and self._new else None
+            if tried is not None:
+                heard = _heard_again(tried)
+            elif new is not None:
+                heard = _heard(new, START_S)
+            else:
+                return _heard(self._ask(), START_S)
+            if heard.pid is not None and not channel.ended(heard.sock):
+                return heard
+            heard.sock.close()  # a job killed it, or it did not want to stay
 
     def give_back(self, shim: Shim) -> None:
-        """It was asked to stay after its command, and nothing of that is left."""
+        """Nothing of its command is left, and it may stay for another. Whether it does is heard when it is taken."""
         with self._lock:
             if not self._closed and len(self._tried) < MOST_READY:
                 self._tried.append(shim)
@@ -73,22 +96,26 @@ class Shims:
         """The room is gone. Idempotent."""
         with self._lock:
             self._closed = True
-            if self._made is not None:
-                self._made.close()
-                self._made = None
-            while self._tried:
-                self._tried.pop().sock.close()
-
-    def _ready(self) -> Optional[Shim]:
-        """First one that has run a command before: what it needs lies in its own memory already."""
-        with self._lock:
-            if self._tried:
-                return self._tried.pop()
-            made, self._made = self._made, None
-        return _heard(made) if made is not None else None
+            for sock in (*self._new, *(shim.sock for shim in self._tried)):
+                sock.close()
+            self._new, self._tried = [], []
 
 
-def _heard(sock: socket.socket) -> Shim:
-    pid = channel.peer_pid(sock, START_S)
-    sock.settimeout(None)
-    return Shim(sock, pid)
+def _heard(sock: socket.socket, wait_s: float) -> Shim:
+    return Shim(sock, channel.peer_pid(sock, wait_s))
+
+
+def _heard_again(shim: Shim) -> Shim:
+    try:
+        if not channel.speaks(shim.sock):
+            shim.go_on()
+    except OSError:
+        return Shim(shim.sock, None)
+    return _heard(shim.sock, AGAIN_S)
+
+
+def _shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return

@@ -1,5 +1,6 @@
 """A shell lives on between commands: what one sets the next one finds, and its end is told as what it is."""
 
+import asyncio
 import secrets
 import shutil
 
@@ -52,6 +53,14 @@ async def test_what_one_command_sets_the_next_one_finds(lease: Lease, program: s
     if program == "/bin/bash":
         await talk("declare -A map; map[k]=v; shopt -s nullglob")
         assert (await talk("echo ${map[k]} /none*")).stdout == b"v\n"
+
+
+async def test_an_answer_comes_as_soon_as_the_text_ends(lease: Lease) -> None:
+    """Not when whoever asked would have asked again, seconds later."""
+    talk = await opened(lease)
+    async with asyncio.timeout(20):
+        for _ in range(10):
+            assert (await talk("echo one")).stdout == b"one\n"
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
