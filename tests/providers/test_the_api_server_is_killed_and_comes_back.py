@@ -67,8 +67,8 @@ async def test_who_holds_a_sandbox_notices_nothing(stack: EmbeddedStack, cluster
         after = await asyncio.to_thread(incarnations, own, site)
         assert after[held] == before[held] and len(after) == PODS, (before, after)
         assert {facts.name for facts in await other.list()} == set(after)
+        assert own.is_up, "nor has any other part of the cluster ended"
         requests = about_pods(own, since)
-    print(requests)
     assert requests["create"] == 1, requests
     assert requests["delete"] <= 1, requests
     assert requests["list"] + requests["watch"] <= 12, "two workers, each of which lists, watches and looks"
