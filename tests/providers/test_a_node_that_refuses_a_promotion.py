@@ -1,6 +1,7 @@
 """Promotions that a real node does not do at once, or at all: nobody waits for them for ever."""
 
 import asyncio
+import logging
 import os
 import time
 import uuid
@@ -29,31 +30,21 @@ MOST = 0.6 * (os.cpu_count() or 1)
 """Cores of a pod that leaves no room for another of its kind: the node has as many as this machine."""
 
 
-async def test_a_runtime_that_refuses_a_resize_costs_a_second(stack: EmbeddedStack, cluster: ClusterUp) -> None:
-    """gVisor here resizes no container: who was to have the pod that stood by is told so by the kubelet, and has a new
-    one instead, soon."""
+async def test_a_runtime_that_refuses_a_resize_costs_seconds(
+    stack: EmbeddedStack, cluster: ClusterUp, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gVisor here resizes no container, and its kubelet says so: who was to have the pod that stood by has a new one
+    instead, and that node is not waited for as one that has no room now."""
+    caplog.set_level(logging.WARNING)
     about: dict[str, object] = {"cpu": 0.2, "boundary": "gvisor", "runtime_class": "gvisor", "scratch_mb": 64}
     of = cluster_profile(min_warm=0, standby=1, max_pods=3, kubernetes=about)
     async with kubernetes_pool(stack, cluster.access, of) as site:
         stood_by = await standing_by(site)
         began = time.monotonic()
         done = await call(site, 60.0)
-        print(f"served after {time.monotonic() - began:.1f} s by {done.source}")
         assert time.monotonic() - began < 20
+        assert f"pod {stood_by} cannot leave promoting and goes: resize: the runtime refuses it: " in caplog.text
         assert (done.result.text, done.pod == stood_by) == ("here\n", False), done
-
-
-async def test_the_runtimes_refusal_is_told(kubernetes_site: KubernetesSite) -> None:
-    """In the runtime's words, and well before a node that has no room would be given up."""
-    about = {"cpu": 0.2, "boundary": "gvisor", "runtime_class": "gvisor", "scratch_mb": 64, "node_selector": REAL}
-    provider, name = kubernetes_site.make(kubernetes=about), new_name()
-    await provider.create(name, "", standby=True)
-    facts = await provider.wait_ready(name, 60)
-    assert facts.phase is Phase.READY, facts
-    began = time.monotonic()
-    problem = await provider.promote(name)
-    assert problem.startswith("resize: the runtime refuses it: ") and "update" in problem, problem
-    assert time.monotonic() - began < changes.RESIZE_S / 2
 
 
 async def test_what_no_node_can_give_is_refused_at_once(kubernetes_site: KubernetesSite) -> None:
@@ -84,7 +75,7 @@ async def test_a_promotion_that_is_deferred_is_given_up(
         stood_by = await standing_by(site)
         began = time.monotonic()
         with pytest.raises(NoCapacity):
-            await call(site, 6.0)
+            await call(site, 3.0)
         assert time.monotonic() - began < 40
         calling = asyncio.create_task(call(site, 120.0))
 

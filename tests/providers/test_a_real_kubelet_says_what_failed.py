@@ -14,7 +14,7 @@ from fixtures.waiting import wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient, LeaseProof
 from emberpool.pool.model.command import Command, Outcome
-from emberpool.pool.model.errors import NoCapacity, SandboxLost
+from emberpool.pool.model.errors import SandboxLost
 from emberpool.pool.model.ids import ExecutionId
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.state import PodState
@@ -43,7 +43,8 @@ def swapping(site: KubernetesSite, **fields: object) -> KubernetesProvider:
 
 async def test_a_pod_that_is_killed_for_its_memory_is_told_so(stack: EmbeddedStack, cluster: ClusterUp) -> None:
     """The kernel ends emberd, as it ends whole containers on nodes with cgroup v2: whose command ran there hears of it
-    within seconds, SandboxLost with `oom`; the pod goes, and the next call has another."""
+    once its connection is gone and no other is had, SandboxLost with `oom`; the pod goes, and the next call has
+    another."""
     if cluster.own is None:
         pytest.skip("processes are looked at on a node of our own only")
     # Little beside what emberd itself takes, so that the kernel sees the job before emberd does.
@@ -54,7 +55,7 @@ async def test_a_pod_that_is_killed_for_its_memory_is_told_so(stack: EmbeddedSta
         began = time.monotonic()
         with pytest.raises(SandboxLost) as caught:
             await call(site, Command(argv=GREEDY))
-        assert time.monotonic() - began < SOON_S
+        assert time.monotonic() - began < 2 * SOON_S
         assert (caught.value.reason.partition(":")[0], caught.value.executed) == ("oom", "unknown"), caught.value
         served = await call(site, Command(shell="echo served"))
         assert (served.result.text, served.pod == pod.name) == ("served\n", False)
@@ -133,22 +134,6 @@ async def test_going_back_and_forth_ends_soon(kubernetes_site: KubernetesSite) -
         assert slowest > 3.0, "six swaps within 10 s, and none was held back"
 
 
-async def test_whoever_asks_for_such_an_image_is_told(stack: EmbeddedStack, cluster: ClusterUp) -> None:
-    """Its pod with another image is given up for it, new ones are tried, and then NoCapacity says that the image cannot
-    be pulled. The caller's next call, with the image of before, is served."""
-    about: dict[str, object] = {"cpu": 0.1, "patience_s": 1.0, "image_prefixes": PREFIXES}
-    async with kubernetes_pool(stack, cluster.access, cluster_profile(min_warm=0, kubernetes=about)) as site:
-        first = await call(site, Command(shell="cat /etc/image-mark"))
-        began = time.monotonic()
-        with pytest.raises(NoCapacity, match="image_pull: .*connection refused"):
-            await call(site, Command(shell="true"), NOWHERE)
-        print(f"told after {time.monotonic() - began:.1f} s")
-        assert time.monotonic() - began < 2 * SOON_S
-        again = await call(site, Command(shell="cat /etc/image-mark"))
-        assert again.result.text == first.result.text != ""
-        assert again.pod != first.pod
-
-
 def offered(uid: str) -> dict[int, int]:
     """How readily the kernel ends each of a pod's processes for their memory: from -1000, never, to 1000."""
     return {pid: int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in pids_in_cgroup(uid)}
@@ -160,8 +145,8 @@ def offer_emberd_first(uid: str) -> None:
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000" if is_init(pid) else "0")
 
 
-async def call(site: Site, command: Command, image: str = "") -> RunToolOutput:
+async def call(site: Site, command: Command) -> RunToolOutput:
     """One tool call, without a workflow."""
     tools = ToolClient(site.client, profile=PROFILE, caller=CALLER, task_queue=site.queue)
-    given = RunToolInput(profile=PROFILE, caller=CALLER, command=command, image=image, wait_timeout_s=60)
+    given = RunToolInput(profile=PROFILE, caller=CALLER, command=command, wait_timeout_s=60)
     return await tools.call(f"call-{uuid.uuid4().hex[:8]}", given)
