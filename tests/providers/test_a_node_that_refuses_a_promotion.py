@@ -33,8 +33,8 @@ MOST = 0.6 * (os.cpu_count() or 1)
 async def test_a_runtime_that_refuses_a_resize_costs_seconds(
     stack: EmbeddedStack, cluster: ClusterUp, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """gVisor here resizes no container, and its kubelet says so: who was to have the pod that stood by has a new one
-    instead, and that node is not waited for as one that has no room now."""
+    """gVisor here resizes no container, and its kubelet says so: who was to have the pod that stood by has another
+    instead. From then on pods that stand by ask for their full share from the start, and are promoted."""
     caplog.set_level(logging.WARNING)
     about: dict[str, object] = {"cpu": 0.2, "boundary": "gvisor", "runtime_class": "gvisor", "scratch_mb": 64}
     of = cluster_profile(min_warm=0, standby=1, max_pods=3, kubernetes=about)
@@ -45,6 +45,10 @@ async def test_a_runtime_that_refuses_a_resize_costs_seconds(
         assert time.monotonic() - began < 20
         assert f"pod {stood_by} cannot leave promoting and goes: resize: the runtime refuses it: " in caplog.text
         assert (done.result.text, done.pod == stood_by) == ("here\n", False), done
+        stands_by = await standing_by(site)
+        later = await call(site, 60.0, "bob")
+        assert (later.pod, later.source) == (stands_by, Source.STANDBY), later
+    assert caplog.text.count("cannot leave promoting") == 1
 
 
 async def test_what_no_node_can_give_is_refused_at_once(kubernetes_site: KubernetesSite) -> None:
@@ -99,10 +103,10 @@ async def standing_by(site: Site) -> PodName:
     return (await site.index.pods(PodState.STANDBY, 10))[0].name
 
 
-async def call(site: Site, wait_timeout_s: float) -> RunToolOutput:
+async def call(site: Site, wait_timeout_s: float, caller: str = CALLER) -> RunToolOutput:
     """One tool call, without a workflow."""
     tools = ToolClient(site.client, profile=PROFILE, caller=CALLER, task_queue=site.queue)
     given = RunToolInput(
-        profile=PROFILE, caller=CALLER, command=Command(shell="echo here"), wait_timeout_s=wait_timeout_s
+        profile=PROFILE, caller=caller, command=Command(shell="echo here"), wait_timeout_s=wait_timeout_s
     )
     return await tools.call(f"call-{uuid.uuid4().hex[:8]}", given)

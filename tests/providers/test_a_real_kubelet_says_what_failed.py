@@ -37,7 +37,7 @@ GREEDY = ("python3", "-c", "import mmap; mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE
 def swapping(site: KubernetesSite, **fields: object) -> KubernetesProvider:
     """A provider whose pods may be given those images."""
     node = {"kubernetes.io/hostname": "real"}
-    about = {"cpu": 0.1, "patience_s": 3.0, "node_selector": node, "image_prefixes": PREFIXES}
+    about = {"cpu": 0.1, "patience_s": 1.0, "node_selector": node, "image_prefixes": PREFIXES}
     return site.make(kubernetes=about, **fields)
 
 

@@ -25,7 +25,7 @@ from emberpool.worker.stack.embedded import EmbeddedStack
 
 pytestmark = pytest.mark.cluster
 PODS = 2
-OUTLASTS_S = 15
+OUTLASTS_S = 10
 """Of a command: longer than the API server is away."""
 
 
