@@ -12,6 +12,7 @@ from testcluster.folders import Built
 from testcluster.network import NODE_ADDRESS, free_port
 from testcluster.processes import Processes
 
+PROGRAM = "kube-apiserver"
 SERVICE_RANGE = "10.92.0.0/24"
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -47,10 +48,32 @@ class Api:
         etcd = f"http://127.0.0.1:{self._start_etcd()}"
         port, token = free_port(), secrets.token_hex(16)
         self._write_secrets(token)
-        self._processes.start("kube-apiserver", self._argv(etcd, port))
+        self._processes.start(PROGRAM, self._argv(etcd, port))
         certificate = self.folder / "apiserver.crt"
-        self._processes.wait("kube-apiserver", lambda: certificate.exists() and self._ready(port, token), 60)
+        self._processes.wait(PROGRAM, lambda: certificate.exists() and self._ready(port, token), 60)
         self._write_kubeconfig(port, token)
+
+    def kill(self) -> list[str]:
+        """Kill the API server, as if its machine had failed. Its etcd runs on, and whoever called it is left waiting.
+
+        Returns:
+            What `revive` starts it by: another command may have started this one.
+        """
+        argv = self._processes.argv(PROGRAM)
+        self._processes.stop(PROGRAM, 0.0)
+        return argv
+
+    def revive(self, argv: list[str]) -> None:
+        """Start the API server again, at its old address and on its old state, and wait until it is ready.
+
+        Raises:
+            NotUp: it does not come up.
+        """
+        config = json.loads(self.kubeconfig.read_text())
+        port = int(config["clusters"][0]["cluster"]["server"].rpartition(":")[2])
+        token = config["users"][0]["user"]["token"]
+        self._processes.start(PROGRAM, argv)
+        self._processes.wait(PROGRAM, lambda: self._ready(port, token), 60)
 
     def _start_etcd(self) -> int:
         client, peer = f"http://127.0.0.1:{(port := free_port())}", f"http://127.0.0.1:{free_port()}"
@@ -88,10 +111,14 @@ class Api:
             "kubelet-preferred-address-types": "InternalIP",
             "kubelet-client-certificate": self.kubelet_certificate,
             "kubelet-client-key": self.folder / "kubelet-client.key",
+            # Debian's etcd 3.4 cannot serve lists as watches, which the API server makes of every watch from version 0:
+            # kwok's all do. They would end at once, and be tried again after up to a minute; leases that are renewed by
+            # what was heard before are refused meanwhile, so that the simulated nodes would not be ready now and then.
+            "feature-gates": "WatchList=false",
             "audit-log-path": self.audit_log,
             "audit-policy-file": self.folder / "audit-policy.yaml",
         }
-        return [self._where.program("kube-apiserver"), *(f"--{name}={value}" for name, value in options.items())]
+        return [self._where.program(PROGRAM), *(f"--{name}={value}" for name, value in options.items())]
 
     def _ready(self, port: int, token: str) -> bool:
         request = urllib.request.Request(

@@ -76,6 +76,17 @@ class Processes:
             return 0
         return int(pid) if began and started_at(int(pid)) == began else 0
 
+    def argv(self, name: str) -> list[str]:
+        """The command line of a process that runs.
+
+        Raises:
+            NotUp: it does not run.
+        """
+        pid = self.pid(name)
+        if not pid:
+            raise NotUp(f"{name} does not run")
+        return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+
     def wait(self, name: str, ready: Callable[[], bool], limit_s: float = 30.0) -> None:
         """Wait until one of them is ready.
 

@@ -61,7 +61,8 @@ def _prepare() -> None:
         signal.signal(number, signal.SIG_IGN)
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("800")  # inherited by every job: the kernel picks them before emberd
+            # Inherited by every job: the kernel picks them before emberd, which a kubelet gives up to 999 itself.
+            file.write("1000")
     except OSError:
         pass
     kernel.set_undumpable()

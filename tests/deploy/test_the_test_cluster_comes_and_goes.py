@@ -117,3 +117,12 @@ def test_a_given_cluster_is_used(cluster: ClusterUp) -> None:
         one for one in audit_lines(own)[before:] if one["verb"] == "create" and "/pods" in str(one["requestURI"])
     ]
     assert created and own.is_up
+
+
+@pytest.mark.cluster
+def test_what_keeps_the_simulated_nodes_hears_of_everything(cluster: ClusterUp) -> None:
+    """None of kwok's watches is refused: its nodes would be silent for up to a minute, and their pods slow to run."""
+    if cluster.own is None:
+        pytest.skip("another cluster's kwok is not looked at")
+    text = cluster.own.processes.log("kwok").read_text()
+    assert "Syncing lease" in text and "storage feature" not in text

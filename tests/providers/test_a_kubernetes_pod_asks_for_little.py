@@ -10,7 +10,7 @@ from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.profile import Profile
 from emberpool.pool.providers.kubernetes.injection import HOME, OWN_PYTHON
-from emberpool.pool.providers.kubernetes.pod_spec import CONFIG_NOTE, image_reference, manifest
+from emberpool.pool.providers.kubernetes.pod_spec import CONFIG_NOTE, image_reference, manifest, requests
 
 KEY = b"k" * 32
 NAME = PodName("py-1")
@@ -66,6 +66,16 @@ def test_jobs_without_network_get_rooms_with_one_of_their_own() -> None:
         json.loads(made(network=network)["metadata"]["annotations"][CONFIG_NOTE]) for network in ("none", "open")
     ]
     assert [config["room"]["network"] for config in configs] == ["own", "pod"]
+
+
+def test_a_pod_that_cannot_be_resized_stands_by_with_its_full_share() -> None:
+    """Its emberd stands by all the same; one that can be resized asks for next to nothing."""
+    amounts: dict[bool, dict[str, str]] = {}
+    for resizable in (True, False):
+        made = manifest(profile(), "prod", NAME, "", KEY, True, resizable)
+        amounts[resizable] = made["spec"]["containers"][0]["resources"]["requests"]
+        assert json.loads(made["metadata"]["annotations"][CONFIG_NOTE])["standby"]
+    assert amounts[True]["cpu"] == "10m" and amounts[False] == requests(profile(), standby=False)
 
 
 def test_a_pod_that_may_be_swept_can_do_without_capabilities() -> None:

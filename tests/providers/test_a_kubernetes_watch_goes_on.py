@@ -98,6 +98,14 @@ async def test_trouble_of_the_server_is_waited_out(watched: Watched) -> None:
     assert fake.lists == 1
 
 
+async def test_a_watch_that_is_open_again_is_no_trouble(watched: Watched) -> None:
+    """Also while nothing happens to the pods: an operator need not wait for the next bookmark, a minute later."""
+    watched.fake.refuse = 2
+    watched.fake.say(None)
+    await until(lambda: watched.watch.trouble != "")
+    await until(lambda: watched.watch.trouble == "")
+
+
 async def test_text_is_read_whole_wherever_it_is_cut(watched: Watched) -> None:
     """kubernetes-client/python#2087: a long event of three-byte characters, cut at every odd place, is one event."""
     fake = watched.fake

@@ -69,6 +69,22 @@ def test_a_signal_is_named() -> None:
     assert verdict(view(ended(3)), True, 0.0, PATIENCE_S)[1] == "exited: status 3"
 
 
+def test_what_a_runtime_cannot_start_is_told_in_its_words() -> None:
+    """An image without the program that is to run in it: at once, since it will not be there later."""
+    pod = ended(128, "StartError")
+    said = 'runc create failed: exec: "python3": executable file not found in $PATH'
+    pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = said
+    assert verdict(view(pod), False, 0.0, PATIENCE_S) == (Phase.FAILED, f"not_started: StartError {said}")
+
+
+def test_a_refused_resize_is_not_one_that_goes_on() -> None:
+    """Its runtime's words; nothing while the runtime is at it."""
+    goes_on = {"type": "PodResizeInProgress", "status": "True"}
+    refused = goes_on | {"reason": "Error", "message": "update: not implemented"}
+    assert view(running(conditions=(goes_on,))).resize_refused == ""
+    assert view(running(conditions=(refused,))).resize_refused == "update: not implemented"
+
+
 def test_a_container_that_was_told_to_start_anew_is_waited_for() -> None:
     """Its emberd's exit status says so, and the kubelet was asked to start it again; any other end is the pod's."""
     for status, policy, phase in (

@@ -102,8 +102,8 @@ class Changes:
         return ""
 
     async def _resized(self, look: Look, wanted: dict[str, str]) -> str:
-        """Wait until the node has taken the resize in. That it is carried out by the runtime too is not waited for:
-        only requests change, and some runtimes never say so."""
+        """Wait until the resize is done: by the node, which may have no room now, and by the runtime. One that refuses,
+        as gVisor may, keeps the kubelet from giving the pod as a whole its CPU weight too."""
         deadline = time.monotonic() + RESIZE_S
         while True:
             pod = await look()
@@ -113,6 +113,8 @@ class Changes:
                 return pod.resize_pending
             if not pod.resize_pending and has_amounts(pod.requests, wanted):
                 return ""
+            if pod.resize_refused:
+                return f"the runtime refuses it: {pod.resize_refused}"
             if time.monotonic() > deadline:
                 return pod.resize_pending or f"not taken in within {RESIZE_S:.0f} s"
             await self._change(pod)
@@ -125,7 +127,7 @@ class Changes:
                 return "gone"
             facts = self._standing.facts(pod)
             if facts.phase is Phase.FAILED:
-                return facts.reason
+                return _why_not_started(facts.reason) if pod.restarts == before.restarts else facts.reason
             if facts.phase is Phase.READY and pod.restarts > before.restarts and pod.reference == reference:
                 return ""
             if time.monotonic() > deadline:
@@ -161,3 +163,10 @@ class Changes:
     async def _change(self, pod: PodView) -> None:
         with self._standing.waiting(pod.name) as changed:
             await changed(0.25)
+
+
+def _why_not_started(reason: str) -> str:
+    """The kubelet ends a container for another image's, and says no more than that it ended where it then cannot pull
+    that image, or holds the start back, and is not to start anything again."""
+    ended = reason.startswith("exited")
+    return f"not_started: no container followed the one that {reason}" if ended else reason

@@ -115,9 +115,16 @@ def emberd_config(profile: Profile, name: PodName, pool_key: bytes, standby: boo
 
 
 def manifest(
-    profile: Profile, deployment: str, name: PodName, image: str, pool_key: bytes, standby: bool
+    profile: Profile,
+    deployment: str,
+    name: PodName,
+    image: str,
+    pool_key: bytes,
+    standby: bool,
+    resizable: bool = True,
 ) -> dict[str, Any]:
-    """The pod to create. A bare one: nothing but emberpool makes or deletes it.
+    """The pod to create. A bare one: nothing but emberpool makes or deletes it. `resizable`: whether its requests can
+    be raised in place; if not, one that stands by has them all from the start.
 
     Raises:
         InvalidInput: the image is unknown, or the profile asks for what pods here cannot promise.
@@ -136,7 +143,7 @@ def manifest(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels, "annotations": notes},
-        "spec": _spec(profile, image_reference(profile, image), standby),
+        "spec": _spec(profile, image_reference(profile, image), standby and resizable),
     }
 
 

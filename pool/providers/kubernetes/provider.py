@@ -75,7 +75,8 @@ class KubernetesProvider:
         Raises:
             PoolUnavailable: also if too many pods before it failed to start, or its turn does not come in time.
         """
-        body = manifest(self._profile, self._deployment, name, image, self._pool_key, standby)
+        resizable = not self._standing.refuses_resizes
+        body = manifest(self._profile, self._deployment, name, image, self._pool_key, standby, resizable)
         await self._started()
         if name in self._watch.pods:
             return

@@ -33,6 +33,8 @@ class Standing:
         self._untrusted: dict[PodUid, tuple[float, str]] = {}
         """Pods with which no TLS could be had: since when, and why."""
         self._silent_nodes = SilentNodes(client, self._lost, self._has_answered)
+        self.refuses_resizes = False
+        """Whether the runtime was seen to refuse one: others will be refused too."""
         self._given_up: dict[PodUid, str] = {}
         self._uids: dict[PodName, PodUid] = {}
         self._bells: dict[PodName, set[asyncio.Event]] = {}
@@ -59,6 +61,7 @@ class Standing:
     def look(self, pod: PodView) -> None:
         """See to it that a running pod's emberd is asked until it answers."""
         self._uids[pod.name] = pod.uid
+        self.refuses_resizes |= bool(pod.resize_refused)
         self._silent_nodes.look(pod)
         if in_trouble(pod):
             if pod.uid not in self._troubled:

@@ -37,7 +37,7 @@ class Ended(Frozen):
     exit_code: int
     reason: str = ""
     told: str = ""
-    """Why emberd did not begin to serve, in its own words."""
+    """Why emberd did not begin to serve, in its own words; in the runtime's where it could not start the container."""
 
 
 class PodView(Frozen):
@@ -79,6 +79,8 @@ class PodView(Frozen):
     not been heard of for a while."""
     resize_pending: str
     """Deferred or Infeasible and why, "" if no resize waits."""
+    resize_refused: str
+    """Why the runtime does not carry out a resize that the node has granted, "" if none is refused."""
     tls: bool
     """Whether its emberd speaks TLS."""
     requests: Mapping[str, str]
@@ -132,6 +134,7 @@ def view(pod: Mapping[str, Any]) -> PodView:
         evicted=target.get("reason") or "" if target.get("status") == "True" else "",
         cut_off=_cut_off(pod, container, _part(conditions, "Ready")),
         resize_pending=_pending(_part(conditions, "PodResizePending")),
+        resize_refused=_refused(_part(conditions, "PodResizeInProgress")),
         tls=_part(meta, "annotations").get(TLS_NOTE) == "true",
         requests={name: str(amount) for name, amount in given.items()},
     )
@@ -159,11 +162,9 @@ def _parts(whole: Mapping[str, Any], name: str) -> list[Json]:
 
 
 def _ended(terminated: Json) -> Ended:
-    return Ended(
-        exit_code=terminated["exitCode"],
-        reason=terminated.get("reason") or "",
-        told=_told(str(terminated.get("message") or "")),
-    )
+    reason, message = str(terminated.get("reason") or ""), str(terminated.get("message") or "")
+    told = message[:300] if reason in FAILING_START else _told(message)
+    return Ended(exit_code=terminated["exitCode"], reason=reason, told=told)
 
 
 def _told(log: str) -> str:
@@ -181,6 +182,11 @@ def _pending(condition: Json) -> str:
     if condition.get("status") != "True":
         return ""
     return f"{condition.get('reason')}: {condition.get('message')}"
+
+
+def _refused(condition: Json) -> str:
+    failed = condition.get("status") == "True" and condition.get("reason") == "Error"
+    return str(condition.get("message") or "Error") if failed else ""
 
 
 def verdict(pod: PodView, answered: bool, waits_s: float, patience_s: float) -> tuple[Phase, str]:
@@ -225,6 +231,8 @@ def _end(pod: PodView) -> str:
 def _exit(ended: Ended) -> str:
     if ended.reason == "OOMKilled":
         return "oom: the container was killed for its memory"
+    if ended.reason in FAILING_START:
+        return f"not_started: {ended.reason} {ended.told}".rstrip()
     if ended.exit_code in SIGNALS:
         return f"exited: killed by {SIGNALS[ended.exit_code]}"
     detail = f" ({ended.reason})" if ended.reason not in ("", "Error", "Completed") else ""

@@ -144,9 +144,10 @@ class PodWatch:
             "timeoutSeconds": str(int(ONE_WATCH_S)),
         }
         async with self._api.lines(await self._path(), query, ONE_WATCH_S) as lines:
+            self._failed = None  # it is open, though it may have nothing to say for a minute
             async for event in lines:
                 self._version = self._event(event)
-                self._pause_s, self._failed = AGAIN_S, None
+                self._pause_s = AGAIN_S
 
     def _event(self, event: Json) -> str:
         """Take one event in; returns its version.
