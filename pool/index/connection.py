@@ -175,11 +175,11 @@ class IndexRedis:
 
         Calls that are under way end as such that met trouble, and so do later ones.
         """
-        closing = asyncio.create_task(self._close())
         try:
-            await asyncio.shield(closing)
+            await self._close()
         except asyncio.CancelledError:
-            await asyncio.wait({closing})
+            # As by the end of the event loop, which cancels every task once and waits for it.
+            await self._close()
             raise
 
     async def _close(self) -> None:
