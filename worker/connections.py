@@ -14,6 +14,7 @@ from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.connection import connect
 from emberpool.pool.index.profile_store import ProfileStore
 from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.index.under_way import AGAIN_S
 from emberpool.pool.layers.source import LayerSource
 from emberpool.pool.layers.store import LayerStore
 from emberpool.pool.model.errors import InvalidInput
@@ -128,5 +129,7 @@ def open_provider(profile: Profile, settings: Settings) -> Provider:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    while not task.done():
+        # Again: one cancellation may be noticed only when the blocking read is over (pool/index/under_way.py).
+        task.cancel()
+        await asyncio.wait({task}, timeout=AGAIN_S)

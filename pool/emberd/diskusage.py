@@ -28,7 +28,7 @@ class DiskUsage:
         self._sum, self._full_at = 0, 0
         self._next, self._until = 0.0, 0.0
         self._ended_at: Optional[int] = None
-        """Sum at which jobs were ended last; None: none were, or they have tidied up since."""
+        """Least sum since jobs were ended; None: none were, or later ones have tidied up."""
 
     def exceeded(self, folders: List[str], pids: Iterable[int], taken: int = 0) -> bool:
         """Whether jobs have just grown beyond the limit, of which `taken` bytes are used by others. `pids`: theirs.
@@ -48,6 +48,7 @@ class DiskUsage:
             self._ended_at = None
             return False
         if self._ended_at is not None and total <= self._ended_at + SLACK:
+            self._ended_at = min(self._ended_at, total)
             return False
         self._ended_at = total
         return True

@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError
 
 from emberpool.pool.index.address import CLUSTER, SENTINEL, SERVER, RedisAddress
+from emberpool.pool.index.under_way import UnderWay
 
 CLUSTER_TRIES = 2
 """Further tries of a command on a Cluster, each after its nodes were asked anew who serves the slot."""
@@ -34,6 +35,30 @@ class Bounds:
     """For a reply."""
 
 
+class EndingRedis(Redis):
+    """A client whose commands end with it. Pipelines have an owner of their own, which ends them (batches.py)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]
+        self._under_way = UnderWay()
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Run one command.
+
+        Raises:
+            redis.exceptions.ConnectionError: the command failed, or the client was closed.
+        """
+        with self._under_way.command():
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        """End what is under way, and close every connection."""
+        try:
+            await self._under_way.aclose()
+        finally:
+            await super().aclose(close_connection_pool)
+
+
 class BoundedCluster(RedisCluster):
     """A Cluster's client that waits for a free connection, a bounded time, as BlockingConnectionPool does.
 
@@ -46,15 +71,35 @@ class BoundedCluster(RedisCluster):
         )
         self._free = asyncio.Semaphore(bounds.connections)
         self._wait_s = bounds.wait_s
+        self._under_way = UnderWay()
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
         """Run one command.
 
         Raises:
-            redis.exceptions.ConnectionError: no connection became free in time, or the command failed.
+            redis.exceptions.ConnectionError: no connection became free in time, the command failed, or the client was
+                closed.
         """
-        async with self._turn():
-            return await super().execute_command(*args, **kwargs)
+        with self._under_way.command():
+            async with self._turn():
+                return await super().execute_command(*args, **kwargs)
+
+    async def initialize(self, *args: Any, **kwargs: Any) -> "BoundedCluster":
+        """Ask the nodes who serves what, if that is not known.
+
+        Raises:
+            redis.exceptions.RedisError: none of them answered, or the client was closed.
+        """
+        with self._under_way.command():
+            await super().initialize(*args, **kwargs)
+        return self
+
+    async def aclose(self) -> None:
+        """End what is under way, and close every connection."""
+        try:
+            await self._under_way.aclose()
+        finally:
+            await super().aclose()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncGenerator[None]:
@@ -123,7 +168,7 @@ def _server(address: RedisAddress, bounds: Bounds) -> "Redis":
         retry=_once_more(),
         **_common(bounds),
     )
-    return Redis.from_pool(pool)
+    return EndingRedis.from_pool(pool)
 
 
 def _tls(address: RedisAddress) -> dict[str, Any]:
@@ -157,7 +202,7 @@ def _master(sentinel: Sentinel, address: RedisAddress, bounds: Bounds) -> "Redis
         **_common(bounds),
         **_tls(address),
     )
-    return Redis.from_pool(pool)
+    return EndingRedis.from_pool(pool)
 
 
 def _cluster(address: RedisAddress, bounds: Bounds) -> BoundedCluster:

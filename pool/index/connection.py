@@ -5,7 +5,7 @@ import logging
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from redis.asyncio import RedisCluster
@@ -171,10 +171,22 @@ class IndexRedis:
         return int(after), [str(key) for key in found]
 
     async def aclose(self) -> None:
-        """Close every connection."""
-        await self._batches.aclose()
-        await self._commands.aclose()
-        await self._blocking.aclose()
+        """Close every connection, also if who closes is cancelled meanwhile.
+
+        Calls that are under way end as such that met trouble, and so do later ones.
+        """
+        try:
+            await self._close()
+        except asyncio.CancelledError:
+            # As by the end of the event loop, which cancels every task once and waits for it.
+            await self._close()
+            raise
+
+    async def _close(self) -> None:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._blocking.aclose)
+            stack.push_async_callback(self._commands.aclose)
+            await self._batches.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,16 +4,29 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from fixtures.command_line import EMBERPOOL, clean_env
 from fixtures.processes import runs
-from fixtures.stack import Site
+from fixtures.stack import Site, running_site, site_settings
 from fixtures.waiting import wait_until
 
+from emberpool.worker.stack.embedded import EmbeddedStack
+
 Done = subprocess.CompletedProcess[bytes]
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(stack: EmbeddedStack) -> AsyncGenerator[Site]:
+    """One for all tests here, each of which has leases of its own."""
+    async with running_site(stack, site_settings(stack)) as running:
+        yield running
 
 
 async def run(site: Site, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Done:

@@ -4,18 +4,20 @@ import asyncio
 import json
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from fixtures.command_line import clean_env
-from fixtures.stack import Site
+from fixtures.stack import Site, running_site, site_settings
 from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
 from emberpool.activities import names
 from emberpool.pool.model.command import CommandResult
 from emberpool.pool.model.tool_call import ToolCallInput
+from emberpool.worker.stack.embedded import EmbeddedStack
 from emberpool.worker.stack.temporal_server import find_temporal
 from emberpool.workflows.tool_call import ToolCall
 
@@ -24,6 +26,16 @@ CALL: Mapping[str, Any] = {"profile": "py", "caller": "cli", "command": COMMAND}
 FAILED_S = 60.0
 """A workflow whose task fails is tried again for ever."""
 TASK = {"id": "t/1", "verifier": {"command": {"argv": ["true"]}}}
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(stack: EmbeddedStack) -> AsyncGenerator[Site]:
+    """One for all tests here, each of which has leases of its own."""
+    async with running_site(stack, site_settings(stack)) as running:
+        yield running
 
 
 def start(site: Site, workflow: str, *inputs: str) -> str:

@@ -22,6 +22,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from emberpool.activities.models import Progress
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.connection import connect
 from emberpool.pool.index.redis_index import RedisIndex
@@ -31,11 +32,13 @@ from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.settings import Settings
 from emberpool.worker.stack.embedded import EmbeddedStack
 
-COUNT = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.7; done"
+PAUSE_S = 0.7
+COUNT = f"for i in 1 2 3 4 5 6 7 8; do echo $i; sleep {PAUSE_S}; done"
 
 
 async def test_a_killed_workers_command_ran_once(stack: EmbeddedStack, tmp_path: Path) -> None:
-    """SIGKILL in the middle of a command that counts: a second worker re-attaches, each number comes once."""
+    """SIGKILL in the middle of a command that counts: a second worker re-attaches, each number comes once. Until then
+    the heartbeats tell how long it has run, and the end of its output."""
     settings = site_settings(stack)
     client = await Client.connect(stack.temporal_address, plugins=[EmberpoolPlugin()])
     plan = Plan(
@@ -47,14 +50,23 @@ async def test_a_killed_workers_command_ran_once(stack: EmbeddedStack, tmp_path:
     flows = f"flows-{uuid.uuid4().hex[:8]}"
     async with Worker(client, task_queue=flows, workflows=FLOWS):
         async with worker_process(settings, stack, tmp_path, "first") as first:
+            begun = time.monotonic()
             handle = await client.start_workflow(Commands.run, plan, id=f"count-{flows}", task_queue=flows)
+
+            beats: list[Progress] = []
 
             async def counting() -> bool:
                 described = await handle.describe()
                 pending = described.raw_description.pending_activities
-                return any(b'"tail":"1' in p.data for one in pending for p in one.heartbeat_details.payloads)
+                told = [p.data for one in pending for p in one.heartbeat_details.payloads if b'"tail":"1' in p.data]
+                beats.extend(Progress.model_validate_json(data) for data in told)
+                return len({beat.elapsed_s for beat in beats}) > 1
 
             await wait_until(counting, 60)
+            for beat in beats:
+                pauses = len(beat.tail.splitlines()) - 1
+                assert PAUSE_S * pauses - 0.1 <= beat.elapsed_s < time.monotonic() - begun, beat
+            assert beats == sorted(beats, key=lambda beat: beat.elapsed_s)
             async with worker_process(settings, stack, tmp_path, "second"):
                 os.kill(first.pid, signal.SIGKILL)
                 seen = await handle.result()
