@@ -10,10 +10,8 @@ import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import yaml
-
 from testcluster.cluster import Cluster
-from testcluster.crds import KUEUE, definitions
+from testcluster.crds import KUEUE, objects
 from testcluster.network import free_port
 
 NAMESPACE = "kueue-system"
@@ -28,9 +26,9 @@ def kueue(cluster: Cluster) -> Generator[None]:
     Raises:
         NotUp: it does not come up.
     """
-    objects = [one for path in definitions(KUEUE) for one in yaml.safe_load_all(path.read_text()) if one]
-    names = [one["metadata"]["name"] for one in objects]
-    cluster.apply([*objects, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    kinds = objects(KUEUE)
+    names = [one["metadata"]["name"] for one in kinds]
+    cluster.apply([*kinds, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
     try:
         _start(cluster)

@@ -30,12 +30,12 @@ class Rules:
 
     def apply(self) -> None:
         """Enforce every policy that the API server has now, for the pods that it has now."""
-        kinds = {"networkpolicies": "--all-namespaces", "pods": "--all-namespaces", "namespaces": ""}
-        policies, pods, namespaces = (
-            json.loads(self._kubectl("get", kind, "-o", "json", *([how] if how else [])))["items"]
-            for kind, how in kinds.items()
-        )
-        self._nft(ruleset(policies, pods, {one["metadata"]["name"]: one for one in namespaces}))
+        said = self._kubectl("get", "networkpolicies,pods,namespaces", "--all-namespaces", "-o", "json")
+        found: dict[str, list[Json]] = {"NetworkPolicy": [], "Pod": [], "Namespace": []}
+        for one in json.loads(said)["items"]:
+            found[one["kind"]].append(one)
+        namespaces = {str(one["metadata"]["name"]): one for one in found["Namespace"]}
+        self._nft(ruleset(found["NetworkPolicy"], found["Pod"], namespaces))
 
     def remove(self) -> None:
         """Let everything pass again. Idempotent."""
