@@ -65,6 +65,9 @@ def test_a_killed_run_takes_its_cluster_along() -> None:
         killed = killed_start(cluster)
         with run() as running:
             assert not any(started_at(pid) for pid in killed), "the start takes down what the killed one left"
+            pids = [cluster.processes.pid(name) for name in cluster.processes.names()]
+            assert cluster.is_up and all(pids) and len(pids) >= 8, cluster.processes.names()
+            assert "fake-9" in cluster.kubectl("get", "nodes")
             seen = Seen.now(cluster)
             assert len(seen.networks) >= len(RUNTIME_CLASSES) and len(seen.links) > len(RUNTIME_CLASSES), seen
             running.kill()
