@@ -129,6 +129,16 @@ class Cluster:
         items = {"apiVersion": "v1", "kind": "List", "items": objects}
         self.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
 
+    def fresh(self, *namespaces: str) -> None:
+        """Return when no namespace has such a name any more: one that is deleted takes six seconds at least, which
+        nobody needs to wait for but who makes it anew.
+
+        Raises:
+            RuntimeError: there is one for a minute.
+        """
+        names = [f"namespace/{name}" for name in namespaces]
+        self.kubectl("wait", "--for=delete", "--timeout=60s", *names)
+
     def _start_containerd(self) -> None:
         self.containerd.start()
         archive = self.folder / "images.tar"

@@ -28,6 +28,7 @@ def kueue(cluster: Cluster) -> Generator[None]:
     """
     kinds = objects(KUEUE)
     names = [one["metadata"]["name"] for one in kinds]
+    cluster.fresh(NAMESPACE)
     cluster.apply([*kinds, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
     try:
@@ -39,7 +40,7 @@ def kueue(cluster: Cluster) -> Generator[None]:
     finally:
         cluster.processes.stop("kueue")
         cluster.kubectl("delete", "crd", *names, "--wait=false")
-        cluster.kubectl("delete", "namespace", NAMESPACE)
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def _start(cluster: Cluster) -> None:

@@ -34,9 +34,10 @@ def based(cluster: ClusterUp) -> Iterator[Cluster]:
     """The cluster with deploy/base applied; it goes with the module."""
     if cluster.own is None:
         pytest.skip("namespaces are made in a cluster of our own only")
+    cluster.own.fresh(WORKERS, SANDBOXES)
     cluster.own.kubectl("apply", "-k", str(BASE))
     yield cluster.own
-    cluster.own.kubectl("delete", "-k", str(BASE))
+    cluster.own.kubectl("delete", "-k", str(BASE), "--wait=false")
 
 
 @pytest.fixture

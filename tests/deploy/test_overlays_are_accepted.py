@@ -17,6 +17,7 @@ from emberpool.pool.model.profile import parse_profiles
 from emberpool.worker.settings import Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+NAMESPACES = ("emberpool", "emberpool-sandboxes")
 KUSTOMIZATIONS = ["base", *(f"overlays/{path.name}" for path in sorted((DEPLOY / "overlays").iterdir()))]
 ADDED: dict[str, tuple[set[str], set[str]]] = {
     "emberd-tls": (set(), {"EMBERPOOL_TLS_CA_FILE"}),
@@ -44,11 +45,13 @@ def cluster_with_crds(cluster: ClusterUp) -> Iterator[Cluster]:
     if own is None:
         pytest.skip("definitions are made in a cluster of our own only")
     kinds: list[Any] = [KAI_QUEUE, POD_MONITORING, *objects(KUEUE), *objects(PROMETHEUS)]
-    own.apply([*kinds, *yaml.safe_load_all((DEPLOY / "base" / "namespaces.yaml").read_text())])
+    own.apply(kinds)
+    own.fresh(*NAMESPACES)
+    own.apply(list(yaml.safe_load_all((DEPLOY / "base" / "namespaces.yaml").read_text())))
     names = [one["metadata"]["name"] for one in kinds]
     own.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
     yield own
-    own.kubectl("delete", "namespace", "emberpool", "emberpool-sandboxes")
+    own.kubectl("delete", "namespace", *NAMESPACES, "--wait=false")
     own.kubectl("delete", "crd", *names)
 
 
