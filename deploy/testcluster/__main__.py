@@ -1,4 +1,4 @@
-"""`python -m testcluster check|install|build|up|down|status`: what the Makefile calls."""
+"""`python -m testcluster check|install|build|up|down|status`: what the Makefile calls. `guard` is a cluster's own."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ import time
 from testcluster.build import CannotBuild, build, is_built
 from testcluster.cluster import Cluster
 from testcluster.folders import built
+from testcluster.guard import GUARD, Owner
 from testcluster.machine import description, install_tools, lacking_rights, missing_tools
 from testcluster.processes import NotUp
 
@@ -17,6 +18,11 @@ def main(words: list[str]) -> int:
     cluster = Cluster(built())
     if command == "down":
         cluster.down()
+        return 0
+    if command == GUARD:
+        owner = Owner(int(words[1]), words[2])
+        owner.wait()
+        cluster.down(of=owner)
         return 0
     if command == "status":
         print(f"up, KUBECONFIG={cluster.api.kubeconfig}" if cluster.is_up else "down")

@@ -7,19 +7,21 @@ import subprocess
 import time
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from testcluster.api import Api
 from testcluster.containerd import Containerd
 from testcluster.folders import Built, run_folder
+from testcluster.guard import Owner, alone, start_guard
 from testcluster.image import write_images
 from testcluster.kubelet import NODE, start_kubelet
 from testcluster.kwok import write_kwok_config
 from testcluster.network import make_bridge, remove_bridge
 from testcluster.objects import RUNTIME_CLASSES, fake_node, runtime_class
 from testcluster.policies import Rules
-from testcluster.processes import Processes, end, processes_with
+from testcluster.processes import Processes, end
+from testcluster.remains import MARK, processes_of
 from testcluster.traces import Traces
 
 FAKE_NODES = 10
@@ -41,20 +43,30 @@ class Cluster:
 
     @property
     def is_up(self) -> bool:
-        """Whether it was started, and every part of it runs."""
-        names = self.processes.names()
-        return "kubelet" in names and all(self.processes.pid(name) for name in names)
+        """Whether it was started, every part of it runs, and whoever it was started for is still there."""
+        names, owner = self.processes.names(), Owner.of(self.folder)
+        running = "kubelet" in names and all(self.processes.pid(name) for name in names)
+        return running and (owner is None or not owner.gone)
 
-    def up(self) -> None:
+    def up(self, owner: Owner | None = None) -> None:
         """Start it and wait until pods can run. What an earlier start has left is taken down first.
+
+        With an `owner` it goes as soon as that process has ended, however it ended.
 
         Raises:
             NotUp: a part does not come up; its log is in the folder `logs`.
         """
-        if self.folder.exists():
-            self.down()
-        self.folder.mkdir(parents=True)
-        self.folder.chmod(0o711)
+        with self._alone():
+            if self.folder.exists():
+                self._down()
+            self.folder.mkdir(parents=True)
+            self.folder.chmod(0o711)
+            if owner is not None:
+                owner.note(self.folder)
+                start_guard(self.processes, owner)
+            self._up()
+
+    def _up(self) -> None:
         Traces.of_now(KUBELET_FOLDERS).write(self.folder)
         make_bridge()
         with ThreadPoolExecutor(2) as beside:
@@ -69,8 +81,14 @@ class Cluster:
         self.apply(objects)
         self.processes.wait("kubelet", self._pods_can_run, 60)
 
-    def down(self) -> None:
-        """End every process, mount, bridge and folder of it. Idempotent."""
+    def down(self, of: Owner | None = None) -> None:
+        """End every process, mount, bridge and folder of it. Idempotent. `of`: only if it was started for that one."""
+        with self._alone():
+            if of is None or Owner.of(self.folder) == of:
+                self._down()
+
+    def _down(self) -> None:
+        self.processes.resume()
         if self.processes.pid("kubelet") and self.processes.pid("kube-apiserver"):
             self._delete_pods()
         for name in reversed(self.processes.names()):
@@ -79,18 +97,19 @@ class Cluster:
             # What it would still do for its clients and its state, both of which go with it, takes seconds.
             self.processes.stop(name, 1.0 if name == "kube-apiserver" else 10.0)
         self.containerd.end_shims()
-        for pid in self._unrecorded():
+        traces = Traces.read(self.folder)
+        traces.end_pods()
+        # Whoever started these was killed before he noted them.
+        for pid in processes_of(self.folder):
             end(pid, 2.0)
         self.rules.remove()
         remove_bridge()
         if self.folder.exists():
-            Traces.read(self.folder).remove(self.folder)
+            traces.remove(self.folder)
             shutil.rmtree(self.folder)
 
-    def _unrecorded(self) -> list[int]:
-        """Our programs that a command started in the run folder, and was killed before it noted them."""
-        ours = [self.where.folder / "bin", self.where.folder / "debian"]
-        return [pid for folder in ours for pid in processes_with(str(self.folder), below=folder)]
+    def _alone(self) -> AbstractContextManager[None]:
+        return alone(self.where.folder.parent)
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
         """Run kubectl as administrator and return what it prints.
@@ -99,7 +118,7 @@ class Cluster:
             RuntimeError: it failed.
         """
         argv = [self.where.program("kubectl"), "--kubeconfig", str(self.api.kubeconfig), *words]
-        env = {**os.environ, "HOME": str(self.folder)}
+        env = {**os.environ, "HOME": str(self.folder), MARK: str(self.folder)}
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, env=env)
         if done.returncode:
             raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
@@ -109,6 +128,16 @@ class Cluster:
         """Create or change objects."""
         items = {"apiVersion": "v1", "kind": "List", "items": objects}
         self.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
+
+    def fresh(self, *namespaces: str) -> None:
+        """Return when no namespace has such a name any more: one that is deleted takes six seconds at least, which
+        nobody needs to wait for but who makes it anew.
+
+        Raises:
+            RuntimeError: there is one for a minute.
+        """
+        names = [f"namespace/{name}" for name in namespaces]
+        self.kubectl("wait", "--for=delete", "--timeout=60s", *names)
 
     def _start_containerd(self) -> None:
         self.containerd.start()
@@ -177,7 +206,8 @@ class Cluster:
         try:
             # Thousands of simulated ones would take minutes, and leave nothing behind anyway.
             real = f"--field-selector=spec.nodeName={NODE}"
-            self.kubectl("delete", "pods", "--all-namespaces", real, "--grace-period=1", "--wait=false")
+            words = ("--all-namespaces", real, "--grace-period=1", "--wait=false", "--request-timeout=10s")
+            self.kubectl("delete", "pods", *words)
         except RuntimeError:
             return
         deadline = time.monotonic() + 20

@@ -8,7 +8,8 @@ from pathlib import Path
 from testcluster.folders import Built
 from testcluster.image import PAUSE_IMAGE
 from testcluster.network import write_cni
-from testcluster.processes import Processes, end, processes_with
+from testcluster.processes import Processes, end
+from testcluster.remains import descendants, kill, processes_with
 
 NAMESPACE = "k8s.io"
 """The containerd namespace that the kubelet's containers and images are in."""
@@ -103,9 +104,11 @@ class Containerd:
             raise RuntimeError(f"importing {archive} failed: {done.stderr[-2000:]}")
 
     def end_shims(self) -> None:
-        """End what outlives containerd: its shims, found by our socket's path, and what they had started."""
-        mark = str(self.socket)
-        for pid in processes_with(mark, program="containerd-shim-runc-v2"):
+        """End what outlives containerd: its shims, found by our socket's path, and what runs in their containers."""
+        shims = processes_with(str(self.socket), "containerd-shim-runc-v2")
+        inside = descendants(shims)
+        for pid in shims:
             end(pid, 2.0)
-        for pid in processes_with(str(self.folder), program="runsc"):
+        kill(inside)
+        for pid in processes_with(str(self.folder), "runsc"):
             end(pid, 1.0)

@@ -43,7 +43,9 @@ def kubelet_config(folder: Path, api: Api, containerd: Containerd) -> dict[str, 
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
         "serializeImagePulls": False,
-        "nodeStatusUpdateFrequency": "5s",
+        # How soon the node offers devices of a plugin, or no longer; and how often it is heard of without news.
+        "nodeStatusUpdateFrequency": "1s",
+        "nodeStatusReportFrequency": "5s",
         "clusterDomain": "cluster.local",
     }
 

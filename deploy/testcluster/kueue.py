@@ -10,10 +10,8 @@ import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import yaml
-
 from testcluster.cluster import Cluster
-from testcluster.crds import KUEUE, definitions
+from testcluster.crds import KUEUE, objects
 from testcluster.network import free_port
 
 NAMESPACE = "kueue-system"
@@ -28,9 +26,10 @@ def kueue(cluster: Cluster) -> Generator[None]:
     Raises:
         NotUp: it does not come up.
     """
-    objects = [one for path in definitions(KUEUE) for one in yaml.safe_load_all(path.read_text()) if one]
-    names = [one["metadata"]["name"] for one in objects]
-    cluster.apply([*objects, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    kinds = objects(KUEUE)
+    names = [one["metadata"]["name"] for one in kinds]
+    cluster.fresh(NAMESPACE)
+    cluster.apply([*kinds, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
     try:
         _start(cluster)
@@ -41,7 +40,7 @@ def kueue(cluster: Cluster) -> Generator[None]:
     finally:
         cluster.processes.stop("kueue")
         cluster.kubectl("delete", "crd", *names, "--wait=false")
-        cluster.kubectl("delete", "namespace", NAMESPACE)
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def _start(cluster: Cluster) -> None:

@@ -1,8 +1,9 @@
 """NetworkPolicies enforced on the node's bridge by nftables: no network plugin that does it can be had here.
 
-As much of them as deploy/base uses: selection by labels, TCP ports. The bridge tracks no connections, so that whatever
-does not open one passes: a TCP segment without SYN is of a connection that was allowed, or of none. All else of a pod
-that a policy isolates (UDP, ICMP, IPv6) is dropped. Rules name addresses: apply them again when pods have changed.
+As much of them as we use: selection by labels, ports of TCP and UDP. The bridge tracks no connections, so that
+whatever does not open one passes: a TCP segment without SYN is of a connection that was allowed, or of none. Of UDP
+each datagram needs a rule for its own port, an answer too. All else of a pod that a policy isolates (ICMP, IPv6) is
+dropped. Rules name addresses: apply them again when pods have changed.
 """
 
 import json
@@ -29,12 +30,12 @@ class Rules:
 
     def apply(self) -> None:
         """Enforce every policy that the API server has now, for the pods that it has now."""
-        kinds = {"networkpolicies": "--all-namespaces", "pods": "--all-namespaces", "namespaces": ""}
-        policies, pods, namespaces = (
-            json.loads(self._kubectl("get", kind, "-o", "json", *([how] if how else [])))["items"]
-            for kind, how in kinds.items()
-        )
-        self._nft(ruleset(policies, pods, {one["metadata"]["name"]: one for one in namespaces}))
+        said = self._kubectl("get", "networkpolicies,pods,namespaces", "--all-namespaces", "-o", "json")
+        found: dict[str, list[Json]] = {"NetworkPolicy": [], "Pod": [], "Namespace": []}
+        for one in json.loads(said)["items"]:
+            found[one["kind"]].append(one)
+        namespaces = {str(one["metadata"]["name"]): one for one in found["Namespace"]}
+        self._nft(ruleset(found["NetworkPolicy"], found["Pod"], namespaces))
 
     def remove(self) -> None:
         """Let everything pass again. Idempotent."""
@@ -70,8 +71,7 @@ def ruleset(policies: Sequence[Json], pods: Sequence[Json], namespaces: Mapping[
                 peers = _peers(running, rule.get("from" if way == "Ingress" else "to"), home, namespaces)
                 if chosen and peers:
                     allowed[way] += [
-                        f"ip {here} {_set(chosen)} ip {there} {_set(peers)} tcp dport {port} return"
-                        for port in _ports(rule)
+                        f"ip {here} {_set(chosen)} ip {there} {_set(peers)} {port} return" for port in _ports(rule)
                     ]
     return _text(shut, allowed)
 
@@ -119,10 +119,20 @@ def _matches(selector: Json, what: Json) -> bool:
 
 
 def _ports(rule: Json) -> list[str]:
+    """As nftables' expressions."""
     ports: list[Json] = rule.get("ports") or []
-    if not ports or any(one.get("protocol", "TCP") != "TCP" or not isinstance(one.get("port"), int) for one in ports):
-        raise Unsupported(f"ports {ports}: only TCP ports by number are known")
-    return [f"{one['port']}-{one['endPort']}" if "endPort" in one else str(one["port"]) for one in ports]
+    known = {"TCP": "tcp", "UDP": "udp"}
+    if not ports or any(_protocol(one) not in known or not isinstance(one.get("port"), int) for one in ports):
+        raise Unsupported(f"ports {ports}: only ports of TCP and UDP by number are known")
+    return [f"{known[_protocol(one)]} dport {_range(one)}" for one in ports]
+
+
+def _protocol(port: Json) -> str:
+    return str(port.get("protocol", "TCP"))
+
+
+def _range(port: Json) -> str:
+    return f"{port['port']}-{port['endPort']}" if "endPort" in port else str(port["port"])
 
 
 def _set(addresses: Iterable[str]) -> str:

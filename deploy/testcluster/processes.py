@@ -1,11 +1,14 @@
 """The cluster's own processes: each recorded by pid and start time, so that no other is ever ended in its place."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from testcluster.remains import MARK
 
 
 class NotUp(Exception):
@@ -38,7 +41,7 @@ class Processes:
     """What was started from one run folder, also by an earlier command."""
 
     def __init__(self, folder: Path) -> None:
-        self._pids, self._logs = folder / "pids", folder / "logs"
+        self._folder, self._pids, self._logs = folder, folder / "pids", folder / "logs"
         self._own: dict[str, subprocess.Popen[bytes]] = {}
         """Those that this command started."""
 
@@ -52,7 +55,7 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **(env or {})},
+                env={**os.environ, **(env or {}), MARK: str(self._folder)},
                 start_new_session=True,
                 cwd="/",
             )
@@ -107,11 +110,17 @@ class Processes:
     def stop(self, name: str, limit_s: float = 10.0) -> None:
         """SIGTERM, and SIGKILL if it does not go."""
         pid, own = self.pid(name), self._own.pop(name, None)
-        if pid:
+        if pid and pid != os.getpid():
             end(pid, limit_s)
         if own is not None:
             own.wait()
         (self._pids / name).unlink(missing_ok=True)
+
+    def resume(self) -> None:
+        """Let those go on that a test has stopped, and did not come to let go on."""
+        for pid in filter(None, map(self.pid, self.names())):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def let_go(self) -> None:
         """Leave what this program has started to whoever takes the cluster down."""
@@ -136,20 +145,3 @@ def end(pid: int, limit_s: float) -> None:
             if started_at(pid) != began:
                 return
             time.sleep(0.02)
-
-
-def processes_with(argument: str, *, program: str = "", below: Path | None = None) -> list[int]:
-    """Processes with that text in an argument, whose program is called so, or lies so."""
-    found: list[int] = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            words = Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        named = os.path.basename(words[0]).startswith(program)
-        lies = below is None or words[0].startswith(f"{below}/")
-        if named and lies and any(argument in word for word in words):
-            found.append(int(entry))
-    return found

@@ -8,6 +8,8 @@ import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from testcluster.remains import kill_in
+
 _FILE = "before.json"
 _CGROUPS = Path("/sys/fs/cgroup")
 _KUBEPODS = "kubepods"
@@ -28,7 +30,7 @@ class Traces:
         """Which of those folders, and whether the kubelet's cgroups, are not there now."""
         return cls(
             tuple(path for path in folders if not os.path.exists(path)),
-            not _pod_cgroups(),
+            not pod_cgroups(),
             _FORWARDING.read_text().strip(),
         )
 
@@ -45,12 +47,17 @@ class Traces:
             return cls((), False, "")
         return cls(tuple(noted["folders"]), noted["cgroups"], noted["forwarding"])
 
+    def end_pods(self) -> None:
+        """Kill what still runs in the kubelet's cgroups, where it is in pods of ours."""
+        if self.cgroups:
+            kill_in(pod_cgroups())
+
     def remove(self, folder: Path) -> None:
         """Unmount everything below `folder`, and remove what was not there before."""
         for place in mounts_below(str(folder)):
             subprocess.run(["umount", "--lazy", place], check=False, capture_output=True)
         if self.cgroups:
-            for group in _pod_cgroups():
+            for group in pod_cgroups():
                 _remove_cgroup(group)
         if self.forwarding:
             _FORWARDING.write_text(self.forwarding)
@@ -65,7 +72,7 @@ def mounts_below(folder: str) -> list[str]:
     return sorted((place for place in places if place.startswith(folder + "/")), reverse=True)
 
 
-def _pod_cgroups() -> list[Path]:
+def pod_cgroups() -> list[Path]:
     """The kubelet's cgroup in every hierarchy."""
     hierarchies = [_CGROUPS, *(path for path in _CGROUPS.iterdir() if path.is_dir() and not path.is_symlink())]
     return [path / _KUBEPODS for path in hierarchies if (path / _KUBEPODS).is_dir()]

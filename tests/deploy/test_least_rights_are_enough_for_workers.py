@@ -1,19 +1,30 @@
 """deploy/base on a real API server: the worker's account can do what its provider does, and little else."""
 
+import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixtures.cluster import ClusterUp, KubernetesSite
+from fixtures.waiting import wait_until
 from testcluster.cluster import Cluster
 
+from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import Phase
-from emberpool.pool.providers.kubernetes.access import Access
+from emberpool.pool.providers.kubernetes import gangs
+from emberpool.pool.providers.kubernetes.access import Access, ApiRefused, KubernetesApi
 
-BASE = Path(__file__).parents[2] / "deploy" / "base"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+BASE = DEPLOY / "base"
 SANDBOXES, WORKERS = "emberpool-sandboxes", "emberpool"
+PLACES = (WORKERS, "default", "kube-system")
+RIGHTS = DEPLOY / "components" / "gangs" / "rights.yaml"
+POLICIES = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
+LABEL = "a" * 32
 ACCOUNT = f"system:serviceaccount:{WORKERS}:emberpool-worker"
 pytestmark = pytest.mark.cluster
 
@@ -23,9 +34,10 @@ def based(cluster: ClusterUp) -> Iterator[Cluster]:
     """The cluster with deploy/base applied; it goes with the module."""
     if cluster.own is None:
         pytest.skip("namespaces are made in a cluster of our own only")
+    cluster.own.fresh(WORKERS, SANDBOXES)
     cluster.own.kubectl("apply", "-k", str(BASE))
     yield cluster.own
-    cluster.own.kubectl("delete", "-k", str(BASE))
+    cluster.own.kubectl("delete", "-k", str(BASE), "--wait=false")
 
 
 @pytest.fixture
@@ -118,3 +130,81 @@ def test_sandboxes_reach_nothing(based: Cluster) -> None:
     """Every pod of the namespace is chosen by a policy that allows neither way."""
     policy = json.loads(based.kubectl("get", "networkpolicy", "deny-all", "--namespace", SANDBOXES, "-o", "json"))
     assert policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+async def test_gangs_take_a_component_and_get_no_more(
+    site: KubernetesSite, based: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the worker's own token. Without deploy/components/gangs its call names what to apply; with it a pod is put
+    into a gang and taken out, and the policy is swept. Policies can still be neither read one by one nor changed, nor
+    touched in another namespace."""
+    monkeypatch.setattr(gangs, "YOUNG_S", -60.0)
+    name, api = PodName("rights-3"), KubernetesApi(site.access)
+    mine = gangs.Gangs(api, site.kubernetes.profile.name, site.deployment)
+    try:
+        await site.kubernetes.create(name, "")
+        with pytest.raises(InvalidInput, match=r"apply deploy/components/gangs \(403 Forbidden: .* cannot create "):
+            await mine.join(name, LABEL, _holds)
+        with pytest.raises(PoolUnavailable, match="cannot list resource"):
+            await mine.sweep()
+        await asyncio.to_thread(based.kubectl, "apply", "-k", str(_with_gangs(tmp_path)))
+        await wait_until(lambda: _may(api), 30)
+        for _ in range(2):
+            await mine.join(name, LABEL, _holds)
+        assert (await _labels(api, name))[gangs.GANG_LABEL] == LABEL
+        for method, path, query in _beyond_gangs():
+            with pytest.raises(ApiRefused) as caught:
+                await api.call(method, path, query=query, body={} if method in ("POST", "PUT", "PATCH") else None)
+            assert (caught.value.status, caught.value.reason) == (403, "Forbidden"), (method, path, caught.value)
+        await mine.leave(name, 1)
+        assert gangs.GANG_LABEL not in await _labels(api, name)
+        assert await mine.sweep() == 1
+        assert (await api.call("GET", POLICIES.format(SANDBOXES), query={"labelSelector": gangs.GANG_LABEL}))[
+            "items"
+        ] == []
+    finally:
+        await asyncio.to_thread(based.kubectl, "delete", "--ignore-not-found", "-f", str(RIGHTS))
+        await api.aclose()
+
+
+def _with_gangs(folder: Path) -> Path:
+    """The base with the component, as an overlay of a user's own has it."""
+    paths = {"resources": BASE, "components": RIGHTS.parent}
+    overlay = {key: [os.path.relpath(path, folder)] for key, path in paths.items()}
+    (folder / "kustomization.yaml").write_text(json.dumps(overlay))
+    return folder
+
+
+def _beyond_gangs() -> list[tuple[str, str, dict[str, str]]]:
+    """Calls that a worker with the component has no use for."""
+    here, one = POLICIES.format(SANDBOXES), f"{POLICIES.format(SANDBOXES)}/emberpool-gang-{LABEL}"
+    changes = [(method, one, dict[str, str]()) for method in ("GET", "PUT", "PATCH")]
+    elsewhere = [(method, POLICIES.format(where), dict[str, str]()) for method in ("GET", "POST") for where in PLACES]
+    return [
+        *changes,
+        *elsewhere,
+        ("DELETE", here, {}),
+        ("GET", here, {"watch": "true"}),
+        ("DELETE", f"{POLICIES.format(WORKERS)}/metrics", {}),
+        ("GET", "/apis/networking.k8s.io/v1/networkpolicies", {}),
+        ("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SANDBOXES}/roles", {}),
+        ("POST", f"/apis/networking.k8s.io/v1/namespaces/{SANDBOXES}/ingresses", {}),
+    ]
+
+
+async def _holds() -> None:
+    """The lease does."""
+
+
+async def _may(api: KubernetesApi) -> bool:
+    """Whether the API server has taken the component up."""
+    asked = {"namespace": SANDBOXES, "verb": "create", "group": "networking.k8s.io", "resource": "networkpolicies"}
+    review: dict[str, Any] = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    review["spec"] = {"resourceAttributes": asked}
+    said = await api.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=review)
+    return bool(said["status"]["allowed"])
+
+
+async def _labels(api: KubernetesApi, name: PodName) -> dict[str, str]:
+    pod = await api.call("GET", f"/api/v1/namespaces/{SANDBOXES}/pods/{name}")
+    return dict(pod["metadata"]["labels"])

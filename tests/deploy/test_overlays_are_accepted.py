@@ -11,12 +11,13 @@ import yaml
 from fixtures.abridged_crds import KAI_QUEUE, POD_MONITORING
 from fixtures.cluster import ClusterUp
 from testcluster.cluster import Cluster
-from testcluster.crds import KUEUE, PROMETHEUS, definitions
+from testcluster.crds import KUEUE, PROMETHEUS, objects
 
 from emberpool.pool.model.profile import parse_profiles
 from emberpool.worker.settings import Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+NAMESPACES = ("emberpool", "emberpool-sandboxes")
 KUSTOMIZATIONS = ["base", *(f"overlays/{path.name}" for path in sorted((DEPLOY / "overlays").iterdir()))]
 ADDED: dict[str, tuple[set[str], set[str]]] = {
     "emberd-tls": (set(), {"EMBERPOOL_TLS_CA_FILE"}),
@@ -43,15 +44,14 @@ def cluster_with_crds(cluster: ClusterUp) -> Iterator[Cluster]:
     own = cluster.own
     if own is None:
         pytest.skip("definitions are made in a cluster of our own only")
-    objects: list[Any] = [KAI_QUEUE, POD_MONITORING]
-    for path in [*definitions(KUEUE), *definitions(PROMETHEUS)]:
-        objects += [one for one in yaml.safe_load_all(path.read_text()) if one]
-    objects += list(yaml.safe_load_all((DEPLOY / "base" / "namespaces.yaml").read_text()))
-    own.apply(objects)
-    names = [one["metadata"]["name"] for one in objects if one["kind"] == "CustomResourceDefinition"]
+    kinds: list[Any] = [KAI_QUEUE, POD_MONITORING, *objects(KUEUE), *objects(PROMETHEUS)]
+    own.apply(kinds)
+    own.fresh(*NAMESPACES)
+    own.apply(list(yaml.safe_load_all((DEPLOY / "base" / "namespaces.yaml").read_text())))
+    names = [one["metadata"]["name"] for one in kinds]
     own.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
     yield own
-    own.kubectl("delete", "namespace", "emberpool", "emberpool-sandboxes")
+    own.kubectl("delete", "namespace", *NAMESPACES, "--wait=false")
     own.kubectl("delete", "crd", *names)
 
 

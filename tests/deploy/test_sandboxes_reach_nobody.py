@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -55,11 +56,12 @@ def policed(cluster: ClusterUp) -> Iterator[Cluster]:
     if own is None:
         pytest.skip("rules are set on a node of our own only")
     texts = [(BASE / f"{name}.yaml").read_text() for name in ("namespaces", "network")]
+    own.fresh(WORKERS, SANDBOXES)
     own.apply([*(one for text in texts for one in yaml.safe_load_all(text)), _worker()])
     own.kubectl("wait", "--for=condition=Ready", "pod/worker", "--namespace", WORKERS, "--timeout=60s")
     yield own
     own.rules.remove()
-    own.kubectl("delete", "namespace", SANDBOXES, WORKERS)
+    own.kubectl("delete", "namespace", SANDBOXES, WORKERS, "--wait=false")
 
 
 @pytest.fixture
@@ -104,8 +106,16 @@ async def test_a_sandbox_reaches_nobody(site: KubernetesSite, policed: Cluster) 
 
 
 SERVE = """
-import socket
+import socket, threading
 seen = []
+def datagrams():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heard:
+        heard.bind(("", 29500))
+        while True:
+            data, peer = heard.recvfrom(64)
+            heard.sendto(data, peer)
+            seen.append("udp:" + peer[0])
+threading.Thread(target=datagrams).start()
 with socket.create_server(("", 29500)) as server:
     while True:
         link, peer = server.accept()
@@ -113,14 +123,29 @@ with socket.create_server(("", 29500)) as server:
         link.close()
         seen.append(peer[0])
 """
-MEET = """
+DATAGRAM = """
+import socket
+def answers(host, port):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.settimeout(0.7)
+        try:
+            asked.sendto(b"x", (host, port))
+            return asked.recv(64) == b"x"
+        except OSError:
+            return False
+"""
+MEET = f"""
 import os, socket, time
+{DATAGRAM}
+host = os.environ["MASTER_ADDR"]
 while True:
     try:
-        socket.create_connection((os.environ["MASTER_ADDR"], 29500), 0.7).close()
+        socket.create_connection((host, 29500), 0.7).close()
         break
     except OSError:
         time.sleep(0.1)
+while not answers(host, 29500):
+    time.sleep(0.1)
 """
 RANKS = f"""
 if [ $RANK = 0 ]; then (setsid python3 -c '{SERVE}' >/dev/null 2>&1 &); else python3 - <<'END'
@@ -134,9 +159,9 @@ fi
 async def test_a_gang_reaches_its_own_and_nobody_else_does(
     policed: Cluster, stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two pods with peers meet at their rendezvous, by a policy of their own beside the base's; neither another gang of
-    the same caller nor a sandbox without one gets in, to their emberds neither. Once it has ended no pod has its label,
-    and its policy is swept. Single calls cost no write of the API."""
+    """Two pods with peers meet at their rendezvous, by TCP and by UDP, by a policy of their own beside the base's;
+    neither another gang of the same caller nor a sandbox without one gets in, to their emberds neither. Once it has
+    ended no pod has its label, and its policy is swept. Single calls cost no write of the API."""
     access = Access(kubeconfig=str(policed.api.kubeconfig), namespace=SANDBOXES)
     of = cluster_profile(min_warm=0, max_pods=5, network="open", gang_peers=True, kubernetes={"cpu": 0.1})
     async with kubernetes_pool(stack, access, of) as site, enforced(policed):
@@ -147,24 +172,28 @@ async def test_a_gang_reaches_its_own_and_nobody_else_does(
             """Address of rank 0, once the other was there; "" before."""
             members = [one["status"]["podIP"] for one in await _labelled(policed)]
             seen = {one: await _told(one) for one in members}
-            return next((one for one, told in seen.items() if (set(members) - {one}) & set(told)), "")
+            return next((one for one, told in seen.items() if _was_met(told, set(members) - {one})), "")
 
         async def have_met() -> bool:
             return bool(await met())
 
         await wait_until(have_met, 60)
         host, members = await met(), [one["status"]["podIP"] for one in await _labelled(policed)]
-        knock = f"python3 - <<'END'\nPLACES = {[(host, 29500), *((one, PORT) for one in members)]!r}\n{KNOCK}END\n"
+        await wait_until(lambda: _is_heard(host), 10)
+        places = [(host, 29500), *((one, PORT) for one in members)]
+        datagram = f"{DATAGRAM}\nprint(PLACES[0], 'open' if answers(*PLACES[0]) else 'shut')\n"
+        knock = f"python3 - <<'END'\nPLACES = {places!r}\n{KNOCK}{datagram}END\n"
         other = site.group_plan(size=2, peers=True, command=knock)
         seen = await site.client.execute_workflow(Together.run, other, id=uuid.uuid4().hex, task_queue=site.queue)
-        assert [[line.split()[2] for line in text.splitlines()] for text in seen.texts] == [["shut"] * 3] * 2, seen
+        assert [[line.split()[2] for line in text.splitlines()] for text in seen.texts] == [["shut"] * 4] * 2, seen
         writes = list[int]()
         for _ in range(3):
             alone = await _call(site, knock)
-            assert [line.split()[2] for line in alone.splitlines()] == ["shut"] * 3, alone
+            assert [line.split()[2] for line in alone.splitlines()] == ["shut"] * 4, alone
             writes.append(len(_writes(policed)))
         assert writes[0] == writes[-1], "but for its pod, a single call writes nothing"
-        assert set(await _told(host)) <= {*members, NODE_ADDRESS}, "nobody else was ever there"
+        came = {one.removeprefix("udp:") for one in await _told(host)}
+        assert came <= {*members, NODE_ADDRESS}, "nobody else was ever there"
         await gang.cancel()
 
         async def over() -> bool:
@@ -251,6 +280,18 @@ async def _told(host: str) -> list[str]:
     line = await reader.readline()
     writer.close()
     return line.decode().split()
+
+
+def _was_met(told: list[str], others: set[str]) -> bool:
+    """Whether one of the others was there by TCP, and by UDP."""
+    return any({one, f"udp:{one}"} <= set(told) for one in others)
+
+
+async def _is_heard(host: str) -> bool:
+    """Whether the server of rank 0 hears a datagram of this machine's, which no policy keeps out; its answer is."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.sendto(b"x", (host, 29500))
+    return f"udp:{NODE_ADDRESS}" in await _told(host)
 
 
 def _writes(policed: Cluster) -> list[str]:

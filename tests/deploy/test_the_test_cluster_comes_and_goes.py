@@ -1,4 +1,5 @@
-"""deploy/testcluster: its parts where no cluster is needed, and the whole of it, up and down without a trace."""
+"""deploy/testcluster: its parts where no cluster is needed, and a cluster that is given. That one leaves no trace is
+looked at wherever tests have started it: fixtures/cluster.py."""
 
 import hashlib
 import json
@@ -10,14 +11,11 @@ from pathlib import Path
 
 import pytest
 from fixtures.cluster import ClusterUp, audit_lines
-from testcluster.cluster import Cluster
 from testcluster.folders import built
 from testcluster.image import Archive, Image, layer
-from testcluster.network import BRIDGE
 from testcluster.pins import pins_hash
 from testcluster.processes import NotUp, Processes, started_at
 from testcluster.runc_or_runsc import adopt, container, split
-from testcluster.traces import mounts_below
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -76,27 +74,6 @@ def test_a_process_is_ended_by_pid_and_start_time(tmp_path: Path) -> None:
     processes.stop("crasher")
     (tmp_path / "pids" / "crasher").write_text(f"{os.getpid()} 1")
     assert processes.pid("crasher") == 0
-
-
-@pytest.mark.cluster(before=True)
-def test_a_cluster_leaves_nothing_behind() -> None:
-    """From nothing to pods that run and back: no process, mount, bridge, cgroup or folder is left."""
-    cluster = Cluster(built())
-    if cluster.is_up:
-        pytest.skip("a cluster is up, and stays so")
-    try:
-        cluster.up()
-        pids = {name: cluster.processes.pid(name) for name in cluster.processes.names()}
-        assert all(pids.values()) and len(pids) >= 7
-        assert "fake-9" in cluster.kubectl("get", "nodes")
-    finally:
-        cluster.down()
-    assert not any(started_at(pid) for pid in pids.values())
-    assert not cluster.folder.exists() and not mounts_below(str(cluster.folder))
-    assert not Path(f"/sys/class/net/{BRIDGE}").exists()
-    assert not list(Path("/sys/fs/cgroup").glob("*/kubepods"))
-    left = subprocess.run(["pgrep", "-f", str(cluster.folder)], capture_output=True, text=True)
-    assert left.stdout == ""
 
 
 @pytest.mark.cluster

@@ -76,9 +76,9 @@ async def test_whose_command_hangs_with_its_pod_hears_of_it(stack: EmbeddedStack
         assert (caught.value.reason, caught.value.executed) == ("silent", "unknown")
 
         async def replaced() -> bool:
-            there = await asyncio.to_thread(cluster_pods, cluster.own)
             idle = {pod.name for pod in await site.index.pods(PodState.IDLE, 10)}
-            return name not in there and len(idle) == 2 and name not in idle
+            served = len(idle) == 2 and name not in idle
+            return served and name not in await asyncio.to_thread(cluster_pods, cluster.own)
 
         await wait_until(replaced, 60)
 

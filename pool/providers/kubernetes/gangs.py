@@ -45,11 +45,11 @@ def gang_label(tag: Tag, gang: str) -> str:
 
 
 def gang_policy(label: str, labels: dict[str, str]) -> Json:
-    """Lets the pods of one gang reach each other by TCP, on every port that is neither privileged nor emberd's."""
+    """Lets the pods of one gang reach each other by TCP and UDP, but on privileged ports and emberd's."""
     chosen = {"matchLabels": {GANG_LABEL: label}}
+    ranges = ((LOWEST_PORT, PORT - 1), (PORT + 1, 65535))
     ports = [
-        {"protocol": "TCP", "port": LOWEST_PORT, "endPort": PORT - 1},
-        {"protocol": "TCP", "port": PORT + 1, "endPort": 65535},
+        {"protocol": protocol, "port": first, "endPort": last} for protocol in ("TCP", "UDP") for first, last in ranges
     ]
     peers = [{"podSelector": chosen}]
     return {
