@@ -1,11 +1,15 @@
 """What a pod's status means: each way to fail has a word of its own, and a pod that may still come is not given up."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fixtures.kubernetes_json import ended, pod_json, running, waiting
 
+from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.model.pod import Phase
+from emberpool.pool.providers.kubernetes import standing
+from emberpool.pool.providers.kubernetes.pacing import Pace
 from emberpool.pool.providers.kubernetes.quantity import amount, has_amounts, same_amounts
 from emberpool.pool.providers.kubernetes.view import verdict, view
 
@@ -83,6 +87,24 @@ def test_a_refused_resize_is_not_one_that_goes_on() -> None:
     refused = goes_on | {"reason": "Error", "message": "update: not implemented"}
     assert view(running(conditions=(goes_on,))).resize_refused == ""
     assert view(running(conditions=(refused,))).resize_refused == "update: not implemented"
+
+
+async def test_a_refused_resize_holds_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others would be refused too; after that it may have been a passing fault, and one is tried."""
+    async with EmberdClient(b"k" * 32) as client:
+        now = SimpleNamespace(monotonic=lambda: now.at, at=1000.0)
+        monkeypatch.setattr(standing, "time", now)
+        stands = standing.Standing(client, PATIENCE_S, Pace(1.0, 1))
+        refused = {"type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "no"}
+        try:
+            stands.look(view(running()))
+            assert not stands.refuses_resizes
+            stands.look(view(running(conditions=(refused,))))
+            assert stands.refuses_resizes
+            now.at += standing.REFUSAL_S + 1
+            assert not stands.refuses_resizes
+        finally:
+            await stands.aclose()
 
 
 def test_a_container_that_was_told_to_start_anew_is_waited_for() -> None:

@@ -1,6 +1,7 @@
 """Where each pod stands: what the API says of it, whether its emberd answers, and who waits to hear of it."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from emberpool.pool.providers.kubernetes.view import PodView, in_trouble, verdic
 FIRST_ASK_S, LATER_ASK_S = 0.02, 0.5
 """Pauses between two questions to an emberd that does not answer yet. The kubelet would ask once a second, of every
 pod for all its life; we ask until the first answer."""
+REFUSAL_S = 3600.0
+"""How long a resize that was refused says that others would be too. It may have been a passing fault of one node's."""
 
 Changed = Callable[[float], Awaitable[None]]
 
@@ -33,12 +36,16 @@ class Standing:
         self._untrusted: dict[PodUid, tuple[float, str]] = {}
         """Pods with which no TLS could be had: since when, and why."""
         self._silent_nodes = SilentNodes(client, self._lost, self._has_answered)
-        self.refuses_resizes = False
-        """Whether the runtime was seen to refuse one: others will be refused too."""
+        self._refused_at = -math.inf
         self._given_up: dict[PodUid, str] = {}
         self._uids: dict[PodName, PodUid] = {}
         self._bells: dict[PodName, set[asyncio.Event]] = {}
         self._followers: set[asyncio.Queue[PodName]] = set()
+
+    @property
+    def refuses_resizes(self) -> bool:
+        """Whether the runtime was seen to refuse one lately."""
+        return time.monotonic() - self._refused_at < REFUSAL_S
 
     async def aclose(self) -> None:
         """Ask nobody any more."""
@@ -61,7 +68,8 @@ class Standing:
     def look(self, pod: PodView) -> None:
         """See to it that a running pod's emberd is asked until it answers."""
         self._uids[pod.name] = pod.uid
-        self.refuses_resizes |= bool(pod.resize_refused)
+        if pod.resize_refused:
+            self._refused_at = time.monotonic()
         self._silent_nodes.look(pod)
         if in_trouble(pod):
             if pod.uid not in self._troubled:
