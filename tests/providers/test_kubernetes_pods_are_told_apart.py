@@ -92,8 +92,8 @@ def test_a_refused_resize_is_not_one_that_goes_on() -> None:
 async def test_a_refused_resize_holds_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others would be refused too; after that it may have been a passing fault, and one is tried."""
     async with EmberdClient(b"k" * 32) as client:
-        now = SimpleNamespace(monotonic=lambda: now.at, at=1000.0)
-        monkeypatch.setattr(standing, "time", now)
+        now_s = [1000.0]
+        monkeypatch.setattr(standing, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
         stands = standing.Standing(client, PATIENCE_S, Pace(1.0, 1))
         refused = {"type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "no"}
         try:
@@ -101,7 +101,7 @@ async def test_a_refused_resize_holds_for_an_hour(monkeypatch: pytest.MonkeyPatc
             assert not stands.refuses_resizes
             stands.look(view(running(conditions=(refused,))))
             assert stands.refuses_resizes
-            now.at += standing.REFUSAL_S + 1
+            now_s[0] += standing.REFUSAL_S + 1
             assert not stands.refuses_resizes
         finally:
             await stands.aclose()
