@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
         if command != "check":
             build(built())
         if command == "up":
-            _up(cluster)
+            start(cluster)
     except (CannotBuild, NotUp) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -59,11 +59,18 @@ def _can_be() -> bool:
     return not lacking
 
 
-def _up(cluster: Cluster) -> None:
+def start(cluster: Cluster) -> None:
+    """Start it to stay, unless it is up; says where it is, and whom it goes with if it is a test run's.
+
+    Raises:
+        NotUp: a part does not come up.
+    """
     began = time.monotonic()
-    if not cluster.is_up:
-        cluster.up()
+    cluster.up()
     print(f"up after {time.monotonic() - began:.1f} s, KUBECONFIG={cluster.api.kubeconfig}")
+    owner = Owner.of(cluster.folder)
+    if owner is not None:
+        print(f"it was started for process {owner.pid}, and goes down with it: start it again then, if it is to stay")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from testcluster.kwok import write_kwok_config
 from testcluster.network import make_bridge, remove_bridge
 from testcluster.objects import RUNTIME_CLASSES, fake_node, runtime_class
 from testcluster.policies import Rules
-from testcluster.processes import Processes, end
+from testcluster.processes import Processes, end, noted, still
 from testcluster.remains import MARK, processes_of
 from testcluster.traces import Traces
 
@@ -38,25 +38,30 @@ class Cluster:
         self.processes = Processes(self.folder)
         self.api = Api(where, self.folder, self.processes)
         self.containerd = Containerd(where, self.folder, self.processes)
+        self._started = self.folder / "started"
+        """A file that is there from the end of a start to the beginning of its end."""
         self.rules = Rules(where, self.kubectl)
         """Network policies, where a test wants them enforced."""
 
     @property
     def is_up(self) -> bool:
-        """Whether it was started, every part of it runs, and whoever it was started for is still there."""
+        """Whether its start is done, every part of it runs, and whoever it was started for is still there."""
         names, owner = self.processes.names(), Owner.of(self.folder)
-        running = "kubelet" in names and all(self.processes.pid(name) for name in names)
+        running = self._started.exists() and "kubelet" in names and all(map(self.processes.pid, names))
         return running and (owner is None or not owner.gone)
 
-    def up(self, owner: Owner | None = None) -> None:
-        """Start it and wait until pods can run. What an earlier start has left is taken down first.
+    def up(self, owner: Owner | None = None) -> bool:
+        """Start it and wait until pods can run, unless it is up; whether it was started here, and is ours to end.
 
-        With an `owner` it goes as soon as that process has ended, however it ended.
+        A start that is on its way is waited for. What an earlier one has left is taken down first. With an `owner`,
+        what is started here goes as soon as that process has ended, however it ended.
 
         Raises:
             NotUp: a part does not come up; its log is in the folder `logs`.
         """
         with self._alone():
+            if self.is_up:
+                return False
             if self.folder.exists():
                 self._down()
             self.folder.mkdir(parents=True)
@@ -65,6 +70,8 @@ class Cluster:
                 owner.note(self.folder)
                 start_guard(self.processes, owner)
             self._up()
+            self._started.touch()
+            return True
 
     def _up(self) -> None:
         Traces.of_now(KUBELET_FOLDERS).write(self.folder)
@@ -88,6 +95,7 @@ class Cluster:
                 self._down()
 
     def _down(self) -> None:
+        self._started.unlink(missing_ok=True)
         self.processes.resume()
         if self.processes.pid("kubelet") and self.processes.pid("kube-apiserver"):
             self._delete_pods()
@@ -100,7 +108,7 @@ class Cluster:
         traces = Traces.read(self.folder)
         traces.end_pods()
         # Whoever started these was killed before he noted them.
-        for pid in processes_of(self.folder):
+        for pid in still(noted(processes_of(self.folder))):
             end(pid, 2.0)
         self.rules.remove()
         remove_bridge()

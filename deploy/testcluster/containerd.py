@@ -8,7 +8,7 @@ from pathlib import Path
 from testcluster.folders import Built
 from testcluster.image import PAUSE_IMAGE
 from testcluster.network import write_cni
-from testcluster.processes import Processes, end
+from testcluster.processes import Processes, end, noted, still
 from testcluster.remains import descendants, kill, processes_with
 
 NAMESPACE = "k8s.io"
@@ -105,10 +105,10 @@ class Containerd:
 
     def end_shims(self) -> None:
         """End what outlives containerd: its shims, found by our socket's path, and what runs in their containers."""
-        shims = processes_with(str(self.socket), "containerd-shim-runc-v2")
-        inside = descendants(shims)
-        for pid in shims:
+        shims = noted(processes_with(str(self.socket), "containerd-shim-runc-v2"))
+        inside = noted(descendants(shims))
+        for pid in still(shims):
             end(pid, 2.0)
-        kill(inside)
-        for pid in processes_with(str(self.folder), "runsc"):
+        kill(still(inside))
+        for pid in still(noted(processes_with(str(self.folder), "runsc"))):
             end(pid, 1.0)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from testcluster.remains import MARK
@@ -22,6 +22,16 @@ def started_at(pid: int) -> str:
     except OSError:
         return ""
     return "" if fields[0] in "ZX" else fields[19]
+
+
+def noted(pids: Iterable[int]) -> dict[int, str]:
+    """Those of them that run, each with its start: for `still`."""
+    return {pid: began for pid in pids if (began := started_at(pid))}
+
+
+def still(noted: Mapping[int, str]) -> Iterator[int]:
+    """Those that run yet. Each is looked at when its turn comes: since it was noted, its pid may be another's."""
+    return (pid for pid, began in noted.items() if started_at(pid) == began)
 
 
 def wait_for(what: str, ready: Callable[[], bool], limit_s: float) -> None:

@@ -35,15 +35,17 @@ class Traces:
         )
 
     def write(self, folder: Path) -> None:
-        """Note it for whoever takes the cluster down."""
-        (folder / _FILE).write_text(json.dumps(asdict(self)))
+        """Note it for whoever takes the cluster down; whole or not at all."""
+        unfinished = folder / f"{_FILE}.partial"
+        unfinished.write_text(json.dumps(asdict(self)))
+        unfinished.rename(folder / _FILE)
 
     @classmethod
     def read(cls, folder: Path) -> "Traces":
-        """What was noted; nothing, if the start did not come that far."""
+        """What was noted; nothing, if the start did not come that far or the disk has not kept it."""
         try:
             noted = json.loads((folder / _FILE).read_text())
-        except OSError:
+        except (OSError, ValueError):
             return cls((), False, "")
         return cls(tuple(noted["folders"]), noted["cgroups"], noted["forwarding"])
 

@@ -198,8 +198,8 @@ def peer_pid(sock: socket.socket, wait_s: float) -> Optional[int]:
     sock.settimeout(wait_s)
     try:
         part, control, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(12))
-    except socket.timeout:
-        return None
+    except OSError:
+        return None  # too late, or it is gone
     for level, kind, payload in control:
         if part and level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS:
             return int(struct.unpack("iII", payload[:12])[0])

@@ -25,7 +25,8 @@ class DiskUsage:
 
     def _start_with(self, folders: List[str]) -> None:
         self._folders = folders
-        self._sum, self._full_at = 0, 0
+        self._sum = self._before = self._full_at = 0
+        """`_before`: what the sum was at the last look but one."""
         self._next, self._until = 0.0, 0.0
         self._ended_at: Optional[int] = None
         """Least sum since jobs were ended; None: none were, or later ones have tidied up."""
@@ -41,14 +42,16 @@ class DiskUsage:
         if now < self._next or (now < self._until and not suspicious):
             return False
         self._full_at = full
-        self._sum = total = held(folders, pids, limit)
+        self._before, self._sum = self._sum, held(folders, pids, limit)
+        total = self._sum
         took = time.monotonic() - now
         self._next, self._until = now + took * (1 + PACE), now + max(LOOK_ANYWAY_S, took * 20)
         if total <= limit:
             self._ended_at = None
             return False
         if self._ended_at is not None and total <= self._ended_at + SLACK:
-            self._ended_at = min(self._ended_at, total)
+            # By two looks: one may miss a folder that is just being renamed.
+            self._ended_at = min(self._ended_at, max(total, self._before))
             return False
         self._ended_at = total
         return True

@@ -29,7 +29,6 @@ DRAIN_S = 0.1
 """How long output is still read after the foreground ended while others hold the pipe."""
 AFTER_KILL_S = 3.0
 """How long a killed tree may take to end before the result is given without its wait status."""
-AGAIN_S, UNBEGUN_S = 0.02, 0.5  # how often, and how long, a command is killed that may not have begun
 _PIECE, _PIPE_HOLDS = 65536, 1024 * 1024
 """Bytes of one read; the most that a pipe of an ordinary user can be made to hold."""
 
@@ -126,22 +125,14 @@ class Execution:
 
     def kill(self, reason: str) -> None:
         """End the whole tree, also of an ended foreground. `reason` becomes the outcome if no end came first."""
-        began = time.monotonic()
-        while self._strike(reason) and time.monotonic() - began < UNBEGUN_S:
-            with self.changed:
-                self.changed.wait_for(lambda: self.result is not None, AGAIN_S)
-
-    def _strike(self, reason: str) -> bool:
-        """Whether to do it again: a shim that has not begun has nothing below it, and begins all the same."""
+        self.tell({"do": "end"})  # for a shim that has not begun: it has nothing below it, and begins all the same
         with self.changed:
-            again = self.result is None
-            if again and self._reason is None:
+            if self.result is None and self._reason is None:
                 self._reason = reason
             pid = self.pid
             self._struck |= pid is not None
         if pid is not None:
             tree.end_below([pid])
-        return again and pid is not None
 
     def read(self, offsets: Dict[str, int], limit: int, wait_s: float) -> Dict[str, Any]:
         """What is kept of both streams from `offsets` on, as soon as there is anything new or an end."""
@@ -282,10 +273,7 @@ class Execution:
             if not self._restocked and now - self.started >= RESTOCK_S:
                 self._restock()
                 self._watch()
-            if left > 0 and self._killed:
-                self._step(AGAIN_S)
-                self._strike("timed_out")
-            elif left > 0:
+            if left > 0:
                 soon = math.inf if self._restocked else RESTOCK_S
                 self._step(min(left, soon, math.inf if until is None else until - now))
             elif self._killed:
@@ -296,7 +284,7 @@ class Execution:
         return True
 
     def _end_for_time(self) -> None:
-        self._strike("timed_out")
+        self.kill("timed_out")
         self._deadline, self._killed = time.monotonic() + AFTER_KILL_S, True
 
     def _restock(self) -> None:

@@ -42,13 +42,17 @@ class Executions:
         """The execution of this id; `start` is called only if there is none. The caller must hold the ledger's lock."""
         with self._lock:
             known = self._by_id.get(request.id)
-            if known is None:
-                self._look_for_ends()
-                known = self._by_id[request.id] = start(self._granted(request))
-                self._running.append(known)
-                self._living.append(known)
-                self._trim()
-            return known
+            if known is not None:
+                return known
+            self._look_for_ends()
+            wanted = self._granted(request)
+        started = start(wanted)  # a job may hold it up for seconds: meanwhile all others are looked after
+        with self._lock:
+            self._by_id[request.id] = started
+            self._running.append(started)
+            self._living.append(started)
+            self._trim()
+            return started
 
     def _granted(self, request: Request) -> Request:
         """With the output limit that memory has place for."""

@@ -221,6 +221,8 @@ class _Watch:
             # From here, so that nothing of the text can run before it is known what was there already.
             self._spared = set(tree.descendants([self._foreground], tree.table()))
             os.write(self._go[0], b"\n")
+        elif message["do"] == "end":
+            tree.end_below([os.getpid()])
         elif message["do"] == "interrupt":
             os.kill(self._foreground, message["signal"])
             for pid in set(tree.descendants([self._foreground], tree.table())) - self._spared:

@@ -10,8 +10,8 @@ from emberpool.pool.emberd import channel
 
 START_S = 15.0
 """Longest wait for a new shim to say that it stands ready; it says so before it does anything."""
-AGAIN_S = 1.0
-"""The same for one that has run a command."""
+STOCK_S, AGAIN_S = 5.0, 1.0
+"""The same for one that was asked for before it was needed, and for one that has run a command."""
 SEND_S = 5.0
 """Longest wait for a shim to take its command: a job may keep it from running."""
 FITS = 64 * 1024
@@ -77,7 +77,7 @@ class Shims:
             if tried is not None:
                 heard = _heard_again(tried)
             elif new is not None:
-                heard = _heard(new, START_S)
+                heard = _heard(new, STOCK_S)
             else:
                 return _heard(self._ask(), START_S)
             if heard.pid is not None and not channel.ended(heard.sock):

@@ -13,7 +13,7 @@ import pytest
 from fixtures.cluster_remains import Seen
 from testcluster.cluster import Cluster
 from testcluster.folders import built
-from testcluster.guard import GUARD, Owner
+from testcluster.guard import GUARD, Owner, alone
 from testcluster.image import POD_IMAGES
 from testcluster.objects import RUNTIME_CLASSES
 from testcluster.processes import started_at, wait_for
@@ -99,7 +99,9 @@ def test_a_broken_cluster_is_taken_down() -> None:
 def nobody_elses() -> Generator[Cluster]:
     """The machine's cluster, which is not up, nor is it afterwards."""
     cluster = Cluster(built())
-    if cluster.is_up:
+    with alone(cluster.where.folder.parent):  # not while somebody starts it
+        is_up = cluster.is_up
+    if is_up:
         pytest.skip("a cluster is up, and stays so")
     try:
         yield cluster

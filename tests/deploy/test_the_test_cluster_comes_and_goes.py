@@ -14,8 +14,9 @@ from fixtures.cluster import ClusterUp, audit_lines
 from testcluster.folders import built
 from testcluster.image import Archive, Image, layer
 from testcluster.pins import pins_hash
-from testcluster.processes import NotUp, Processes, started_at
+from testcluster.processes import NotUp, Processes, noted, started_at, still
 from testcluster.runc_or_runsc import adopt, container, split
+from testcluster.traces import Traces
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -74,6 +75,30 @@ def test_a_process_is_ended_by_pid_and_start_time(tmp_path: Path) -> None:
     processes.stop("crasher")
     (tmp_path / "pids" / "crasher").write_text(f"{os.getpid()} 1")
     assert processes.pid("crasher") == 0
+
+
+def test_a_listed_process_is_looked_at_again_before_its_end() -> None:
+    """One that ended while others were ended is passed over, and so is another process that has got its pid."""
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        listed = noted([os.getpid(), sleeper.pid])
+        left = still(listed)
+        assert next(left) == os.getpid()
+        sleeper.kill()
+        sleeper.wait()
+        assert list(left) == []
+    assert noted([sleeper.pid]) == {}
+    assert list(still({os.getpid(): "1"})) == []
+
+
+def test_an_unreadable_note_is_none(tmp_path: Path) -> None:
+    """What was there before a start is noted whole or not at all; half of a note stops nobody."""
+    before = Traces(("/a",), True, "0")
+    before.write(tmp_path)
+    (note,) = tmp_path.iterdir()
+    assert Traces.read(tmp_path) == before
+    for text in ("", note.read_text()[:20]):
+        note.write_text(text)
+        assert Traces.read(tmp_path) == Traces((), False, "")
 
 
 @pytest.mark.cluster

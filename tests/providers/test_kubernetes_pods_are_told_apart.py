@@ -97,9 +97,8 @@ async def test_a_refused_resize_holds_for_an_hour(monkeypatch: pytest.MonkeyPatc
         stands = standing.Standing(client, PATIENCE_S, Pace(1.0, 1))
         refused = {"type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "no"}
         try:
-            stands.look(view(running()))
             assert not stands.refuses_resizes
-            stands.look(view(running(conditions=(refused,))))
+            stands.resize_refused(view(running(conditions=(refused,))))
             assert stands.refuses_resizes
             now_s[0] += standing.REFUSAL_S + 1
             assert not stands.refuses_resizes

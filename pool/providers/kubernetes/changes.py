@@ -1,5 +1,6 @@
 """Changing a pod where it is: requests resized for a promotion, the container replaced for another image."""
 
+import math
 import time
 from collections.abc import Awaitable, Callable
 
@@ -17,6 +18,8 @@ from emberpool.pool.providers.kubernetes.view import CONTAINER, IMAGE_NOTE, PodV
 STRATEGIC = "application/strategic-merge-patch+json"
 RESIZE_S = 10.0
 """A node that cannot give the full share now says Deferred; after this, another pod is sooner there."""
+REFUSED_S = 2.0
+"""The kubelet also says Error for a fault that passes: a runtime that refuses is one that does so for this long."""
 SWAP_S = 60.0
 """The image is usually on the node already: 0.4 to 2.3 s then. It may have to be fetched."""
 RESTART_S = 20.0
@@ -104,7 +107,7 @@ class Changes:
     async def _resized(self, look: Look, wanted: dict[str, str]) -> str:
         """Wait until the resize is done: by the node, which may have no room now, and by the runtime. One that refuses,
         as gVisor may, keeps the kubelet from giving the pod as a whole its CPU weight too."""
-        deadline = time.monotonic() + RESIZE_S
+        deadline, refused_since = time.monotonic() + RESIZE_S, math.inf
         while True:
             pod = await look()
             if pod is None or self._standing.facts(pod).phase is Phase.FAILED:
@@ -113,7 +116,9 @@ class Changes:
                 return pod.resize_pending
             if not pod.resize_pending and has_amounts(pod.requests, wanted):
                 return ""
-            if pod.resize_refused:
+            refused_since = min(refused_since, time.monotonic()) if pod.resize_refused else math.inf
+            if time.monotonic() - refused_since > REFUSED_S:
+                self._standing.resize_refused(pod)
                 return f"the runtime refuses it: {pod.resize_refused}"
             if time.monotonic() > deadline:
                 return pod.resize_pending or f"not taken in within {RESIZE_S:.0f} s"
@@ -127,7 +132,8 @@ class Changes:
                 return "gone"
             facts = self._standing.facts(pod)
             if facts.phase is Phase.FAILED:
-                return _why_not_started(facts.reason) if pod.restarts == before.restarts else facts.reason
+                begins_again = pod.comes_back or pod.restarts > before.restarts
+                return facts.reason if begins_again else _why_not_started(facts.reason)
             if facts.phase is Phase.READY and pod.restarts > before.restarts and pod.reference == reference:
                 return ""
             if time.monotonic() > deadline:

@@ -1,6 +1,7 @@
 """Where each pod stands: what the API says of it, whether its emberd answers, and who waits to hear of it."""
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
@@ -14,6 +15,8 @@ from emberpool.pool.model.recycle import RecycleTier
 from emberpool.pool.providers.kubernetes.pacing import Pace
 from emberpool.pool.providers.kubernetes.silent_nodes import SilentNodes
 from emberpool.pool.providers.kubernetes.view import PodView, in_trouble, verdict
+
+log = logging.getLogger(__name__)
 
 FIRST_ASK_S, LATER_ASK_S = 0.02, 0.5
 """Pauses between two questions to an emberd that does not answer yet. The kubelet would ask once a second, of every
@@ -42,6 +45,16 @@ class Standing:
         self._bells: dict[PodName, set[asyncio.Event]] = {}
         self._followers: set[asyncio.Queue[PodName]] = set()
 
+    def resize_refused(self, pod: PodView) -> None:
+        """The runtime refuses to resize this pod, and goes on refusing."""
+        if not self.refuses_resizes:
+            log.warning(
+                "pod %s: its runtime refuses to resize it (%s): standby pods are made with all they ask for now",
+                pod.name,
+                pod.resize_refused,
+            )
+        self._refused_at = time.monotonic()
+
     @property
     def refuses_resizes(self) -> bool:
         """Whether the runtime was seen to refuse one lately."""
@@ -68,8 +81,6 @@ class Standing:
     def look(self, pod: PodView) -> None:
         """See to it that a running pod's emberd is asked until it answers."""
         self._uids[pod.name] = pod.uid
-        if pod.resize_refused:
-            self._refused_at = time.monotonic()
         self._silent_nodes.look(pod)
         if in_trouble(pod):
             if pod.uid not in self._troubled:
