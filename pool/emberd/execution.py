@@ -125,13 +125,13 @@ class Execution:
 
     def kill(self, reason: str) -> None:
         """End the whole tree, also of an ended foreground. `reason` becomes the outcome if no end came first."""
-        self.tell({"do": "end"})  # for a shim that has not begun: it has nothing below it, and begins all the same
         with self.changed:
             if self.result is None and self._reason is None:
                 self._reason = reason
             pid = self.pid
             self._struck |= pid is not None
         if pid is not None:
+            self.tell({"do": "end"})  # for a shim that has not begun: it has nothing below it, and begins all the same
             tree.end_below([pid])
 
     def read(self, offsets: Dict[str, int], limit: int, wait_s: float) -> Dict[str, Any]:
