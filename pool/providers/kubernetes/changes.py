@@ -117,6 +117,8 @@ class Changes:
             if not pod.resize_pending and has_amounts(pod.requests, wanted):
                 return ""
             refused_since = min(refused_since, time.monotonic()) if pod.resize_refused else math.inf
+            if pod.resize_refused:
+                self._standing.resize_refused(pod, 2 * REFUSED_S)  # what is made meanwhile must not be refused next
             if time.monotonic() - refused_since > REFUSED_S:
                 self._standing.resize_refused(pod)
                 return f"the runtime refuses it: {pod.resize_refused}"

@@ -39,26 +39,26 @@ class Standing:
         self._untrusted: dict[PodUid, tuple[float, str]] = {}
         """Pods with which no TLS could be had: since when, and why."""
         self._silent_nodes = SilentNodes(client, self._lost, self._has_answered)
-        self._refused_at = -math.inf
+        self._refused_until = -math.inf
         self._given_up: dict[PodUid, str] = {}
         self._uids: dict[PodName, PodUid] = {}
         self._bells: dict[PodName, set[asyncio.Event]] = {}
         self._followers: set[asyncio.Queue[PodName]] = set()
 
-    def resize_refused(self, pod: PodView) -> None:
-        """The runtime refuses to resize this pod, and goes on refusing."""
-        if not self.refuses_resizes:
+    def resize_refused(self, pod: PodView, holds_s: float = REFUSAL_S) -> None:
+        """The runtime refuses to resize this pod; for so long others are taken to be refused too."""
+        if holds_s == REFUSAL_S:
             log.warning(
                 "pod %s: its runtime refuses to resize it (%s): standby pods are made with all they ask for now",
                 pod.name,
                 pod.resize_refused,
             )
-        self._refused_at = time.monotonic()
+        self._refused_until = max(self._refused_until, time.monotonic() + holds_s)
 
     @property
     def refuses_resizes(self) -> bool:
         """Whether the runtime was seen to refuse one lately."""
-        return time.monotonic() - self._refused_at < REFUSAL_S
+        return time.monotonic() < self._refused_until
 
     async def aclose(self) -> None:
         """Ask nobody any more."""
