@@ -41,7 +41,7 @@ def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None
         Closed: nobody will read it.
     """
     body = json.dumps(message).encode("ascii")
-    _send(sock, _HEAD.pack(len(body)) + body, fds)
+    send_packed(sock, _HEAD.pack(len(body)) + body, fds)
 
 
 def packed(message: Message) -> bytes:
@@ -51,13 +51,19 @@ def packed(message: Message) -> bytes:
     return _HEAD.pack(len(body)) + body
 
 
-def send_down(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
+def send_packed(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
     """Send a packed message, with files, which stay open here too.
 
     Raises:
         Closed: nobody will read it.
     """
-    _send(sock, data, fds)
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    try:
+        sent = sock.sendmsg([data], rights)
+        if sent < len(data):
+            sock.sendall(data[sent:])
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise Closed from error
 
 
 def send_now(sock: socket.socket, data: bytes) -> bool:
@@ -74,16 +80,6 @@ def send_now(sock: socket.socket, data: bytes) -> bool:
         raise Closed from error
 
 
-def _send(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    try:
-        sent = sock.sendmsg([data], rights)
-        if sent < len(data):
-            sock.sendall(data[sent:])
-    except (BrokenPipeError, ConnectionResetError) as error:
-        raise Closed from error
-
-
 def receive(sock: socket.socket) -> Tuple[Message, List[int]]:
     """Wait for one message and its files, which the caller must close.
 
@@ -96,7 +92,7 @@ def receive(sock: socket.socket) -> Tuple[Message, List[int]]:
 
 
 class Inbox:
-    """What `send_down` has sent over one socket: each look takes all that is there."""
+    """What `packed` messages were sent over one socket: each look takes all that is there."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._data = sock, b""

@@ -74,7 +74,7 @@ def _rehearse(ended: int) -> None:
     with one, other:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         command = {"argv": ["/"], "env": {f"NAME_{number}": "value" * 4 for number in range(32)}, "cwd": "/"}
-        channel.send_down(one, channel.packed(command), [null] * 3)
+        channel.send_packed(one, channel.packed(command), [null] * 3)
         inbox = channel.Inbox(other)
         message, fds = inbox.next(), inbox.take_fds()
         try:

@@ -38,7 +38,7 @@ class Shim(NamedTuple):
         try:
             if len(data) > FITS:
                 self.go_on()
-            channel.send_down(self.sock, data, streams)
+            channel.send_packed(self.sock, data, streams)
             self.go_on()
         except (OSError, channel.Closed):
             _shut(self.sock)  # what it has of the command must not be run later

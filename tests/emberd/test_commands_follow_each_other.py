@@ -156,9 +156,9 @@ def _run(keeper: Keeper, message: channel.Message, *wishes: channel.Message) -> 
     assert keeper[0].recv(1) == b"!"
     null = os.open(os.devnull, os.O_RDWR)
     os.kill(keeper[1], signal.SIGSTOP)
-    channel.send_down(keeper[0], channel.packed(message), [null] * 3)
+    channel.send_packed(keeper[0], channel.packed(message), [null] * 3)
     for wish in wishes:
-        channel.send_down(keeper[0], channel.packed(wish))
+        channel.send_packed(keeper[0], channel.packed(wish))
     os.kill(keeper[1], signal.SIGCONT)
     os.close(null)
     status, left = channel.receive_end(keeper[0])
@@ -170,7 +170,7 @@ def test_a_wish_reaches_its_own_command_alone(keeper: Keeper) -> None:
     """One that comes with its command is done; one that comes after its end is not done to the next."""
     term: channel.Message = {"do": "signal", "signal": int(signal.SIGTERM)}
     assert _run(keeper, _command("sleep 60"), term) == signal.SIGTERM
-    channel.send_down(keeper[0], channel.packed(term))
+    channel.send_packed(keeper[0], channel.packed(term))
     assert _run(keeper, _command("sleep 0.1; exit 3")) == 3 << 8
 
 

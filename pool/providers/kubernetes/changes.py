@@ -118,7 +118,7 @@ class Changes:
                 return ""
             refused_since = min(refused_since, time.monotonic()) if pod.resize_refused else math.inf
             if pod.resize_refused:
-                self._standing.resize_refused(pod, 2 * REFUSED_S)  # what is made meanwhile must not be refused next
+                self._standing.resize_fails()
             if time.monotonic() - refused_since > REFUSED_S:
                 self._standing.resize_refused(pod)
                 return f"the runtime refuses it: {pod.resize_refused}"

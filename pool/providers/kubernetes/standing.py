@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 FIRST_ASK_S, LATER_ASK_S = 0.02, 0.5
 """Pauses between two questions to an emberd that does not answer yet. The kubelet would ask once a second, of every
 pod for all its life; we ask until the first answer."""
-REFUSAL_S = 3600.0
+SUSPICION_S, REFUSAL_S = 4.0, 3600.0
 """How long a resize that was refused says that others would be too. It may have been a passing fault of one node's."""
 
 Changed = Callable[[float], Awaitable[None]]
@@ -45,15 +45,21 @@ class Standing:
         self._bells: dict[PodName, set[asyncio.Event]] = {}
         self._followers: set[asyncio.Queue[PodName]] = set()
 
-    def resize_refused(self, pod: PodView, holds_s: float = REFUSAL_S) -> None:
-        """The runtime refuses to resize this pod; for so long others are taken to be refused too."""
-        if holds_s == REFUSAL_S:
-            log.warning(
-                "pod %s: its runtime refuses to resize it (%s): standby pods are made with all they ask for now",
-                pod.name,
-                pod.resize_refused,
-            )
-        self._refused_until = max(self._refused_until, time.monotonic() + holds_s)
+    def resize_fails(self) -> None:
+        """It may be a refusal: a pod that is made before that is known must not be refused next."""
+        self._take_for_refused(SUSPICION_S)
+
+    def resize_refused(self, pod: PodView) -> None:
+        """The runtime refuses to resize this pod, and so others."""
+        log.warning(
+            "pod %s: its runtime refuses to resize it (%s): standby pods are made with all they ask for now",
+            pod.name,
+            pod.resize_refused,
+        )
+        self._take_for_refused(REFUSAL_S)
+
+    def _take_for_refused(self, for_s: float) -> None:
+        self._refused_until = max(self._refused_until, time.monotonic() + for_s)
 
     @property
     def refuses_resizes(self) -> bool:
