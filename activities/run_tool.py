@@ -29,6 +29,7 @@ from emberpool.activities.models import (
     ProvisionInput,
     ReservedPodInput,
     RunInput,
+    StepOutput,
     WaitInput,
 )
 from emberpool.activities.pools import Pools
@@ -46,7 +47,8 @@ from emberpool.pool.model.tool import RunToolInput, RunToolOutput
 log = logging.getLogger(__name__)
 
 MAX_FAILURES = 3
-"""Pods in a row that may fail to start for one claim before it ends with NoCapacity and the reason."""
+"""Pods in a row that may fail, to start or to take another image, for one claim before it ends with NoCapacity and the
+reason."""
 
 Out = TypeVar("Out", bound=CallOutput)
 
@@ -122,13 +124,11 @@ class OneShot:
             case Promote():
                 await self._ladder.promote_standby(ReservedPodInput(ref=ref, pod=step.pod))
             case Swap():
-                await self._ladder.swap_image(ReservedPodInput(ref=ref, pod=step.pod, image=step.image))
+                output = await self._ladder.swap_image(ReservedPodInput(ref=ref, pod=step.pod, image=step.image))
+                _count(output, ref, failures)
             case Provision():
                 output = await self._ladder.provision_pod(ProvisionInput(ref=ref, pod=step.pod, image=step.image))
-                if output.failure:
-                    failures.append(output.failure)
-                if len(failures) >= MAX_FAILURES:
-                    raise NoCapacity(ref.spec.profile, 0.0, f"{MAX_FAILURES} pods in a row failed: {failures[-1]}")
+                _count(output, ref, failures)
 
     async def _leave(self, ref: SandboxRef) -> RecycleOutcome | None:
         """Give the pod back. Trouble here is no trouble of the call: `tend_pool` finishes what is left."""
@@ -147,6 +147,13 @@ class OneShot:
             await self._leave(ref)
         elif details.not_found:
             await release_if_closed(self._pools.get(ref.spec.profile), ref)
+
+
+def _count(output: StepOutput, ref: SandboxRef, failures: list[str]) -> None:
+    if output.failure:
+        failures.append(output.failure)
+        if len(failures) >= MAX_FAILURES:
+            raise NoCapacity(ref.spec.profile, 0.0, f"{MAX_FAILURES} pods in a row failed: {output.failure}")
 
 
 def _ref(call: RunToolInput) -> SandboxRef:

@@ -11,7 +11,8 @@ from emberpool.pool.model.errors import NoCapacity
 from emberpool.workflows.dispatch import call
 
 MAX_FAILURES = 3
-"""Pods in a row that may fail to start for one claim before it ends with NoCapacity and the reason."""
+"""Pods in a row that may fail, to start or to take another image, for one claim before it ends with NoCapacity and the
+reason: an image that cannot be had must not cost a caller every idle pod."""
 SLACK = timedelta(seconds=30)
 """What a wait may take beyond its deadline, for the activity to say so itself."""
 
@@ -20,7 +21,7 @@ async def climb(ref: SandboxRef, step: Step, task_queue: str, failures: list[str
     """Take one step; the caller then claims again. `failures` collects reasons over the steps of one claim.
 
     Raises:
-        NoCapacity: the wait's deadline passed, or pods fail to start one after the other.
+        NoCapacity: the wait's deadline passed, or pods fail one after the other.
     """
     match step:
         case Wait():
@@ -39,10 +40,7 @@ async def climb(ref: SandboxRef, step: Step, task_queue: str, failures: list[str
                 f"provision pod {step.pod}",
                 timedelta(minutes=10),
             )
-            if output.failure:
-                failures.append(output.failure)
-                if len(failures) >= MAX_FAILURES:
-                    raise NoCapacity(ref.spec.profile, 0.0, f"{MAX_FAILURES} pods in a row failed: {output.failure}")
+            _count(output, ref, failures)
         case Promote():
             await _step(
                 names.PROMOTE_STANDBY,
@@ -52,13 +50,21 @@ async def climb(ref: SandboxRef, step: Step, task_queue: str, failures: list[str
                 timedelta(minutes=5),
             )
         case Swap():
-            await _step(
+            output = await _step(
                 names.SWAP_IMAGE,
                 ReservedPodInput(ref=ref, pod=step.pod, image=step.image),
                 names.control_queue(task_queue),
                 f"swap image of pod {step.pod}",
                 timedelta(minutes=5),
             )
+            _count(output, ref, failures)
+
+
+def _count(output: StepOutput, ref: SandboxRef, failures: list[str]) -> None:
+    if output.failure:
+        failures.append(output.failure)
+        if len(failures) >= MAX_FAILURES:
+            raise NoCapacity(ref.spec.profile, 0.0, f"{MAX_FAILURES} pods in a row failed: {output.failure}")
 
 
 async def _step(name: str, argument: CallInput, queue: str, summary: str, limit: timedelta) -> StepOutput:

@@ -98,10 +98,12 @@ async def test_a_refused_resize_holds_for_an_hour(monkeypatch: pytest.MonkeyPatc
         refused = {"type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "no"}
         try:
             assert not stands.refuses_resizes
-            stands.resize_refused(view(running(conditions=(refused,))))
+            pod = view(running(conditions=(refused,)))
+            stands.resize_refused(pod)
             assert stands.refuses_resizes
+            assert (stands.refusal_of(pod.node), stands.refusal_of("another")) == ("no", "")
             now_s[0] += standing.REFUSAL_S + 1
-            assert not stands.refuses_resizes
+            assert not stands.refuses_resizes and not stands.refusal_of(pod.node)
         finally:
             await stands.aclose()
 

@@ -10,12 +10,16 @@ from fixtures.images import make_image
 from fixtures.pods import age, request
 from fixtures.stack import Site, running_site, site_settings
 from fixtures.waiting import wait_until
-from scenarios.gangs import GroupSeen, OneOfAnImage
+from scenarios.gangs import GroupSeen, OneOfAnImage, Together
+from temporalio.client import WorkflowFailureError
 
 from emberpool.pool.model.claim import Holder, Promote, Provision, Source
+from emberpool.pool.model.errors import NoCapacity
 from emberpool.pool.model.profile import Profile
 from emberpool.pool.model.state import PodState
+from emberpool.worker.remote.tool import ToolClient
 from emberpool.worker.stack.embedded import EmbeddedStack
+from emberpool.workflows.ladder import MAX_FAILURES
 
 
 @pytest.fixture(scope="session")
@@ -85,6 +89,28 @@ async def test_an_image_that_the_pod_has_not_got_is_had_from_another_pod(stack: 
         assert (seen.sources, seen.texts) == ((Source.COLD,), ["late\n"])
         assert seen.pods != first.pods
         await site.settled()
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["in a workflow", "called from outside"])
+async def test_an_image_that_cannot_be_had_does_not_cost_every_idle_pod(
+    stack: EmbeddedStack, tmp_path: Path, outside: bool
+) -> None:
+    """Pods that fail to take an image count as those that fail to start do: the claim ends after three, typed."""
+    size = MAX_FAILURES + 2
+    profile = Profile(name="never", min_warm=0, max_pods=size, images={"never": str(tmp_path / "never")})
+    async with running_site(stack, site_settings(stack, profile)) as site:
+        plan = site.group_plan(caller="ann", size=size)
+        had = await site.client.execute_workflow(Together.run, plan, id=uuid.uuid4().hex, task_queue=site.queue)
+        await site.settled()
+        assert len(had.pods) == size, had
+        tools = ToolClient(site.client, profile=profile.name, caller="ann", task_queue=site.queue)
+        with pytest.raises((WorkflowFailureError, NoCapacity)) as raised:
+            await (tools.run("only", "true", image="never") if outside else ran(site, "ann", "never"))
+        said = str(raised.value if outside else raised.value.__cause__)
+        assert f"{MAX_FAILURES} pods in a row failed: " in said and "never" in said, said
+        await site.settled()
+        left = {pod.name for pod in await site.index.pods(PodState.IDLE, 10)}
+        assert left and left < set(had.pods), "three are lost, and the one that was promised next"
 
 
 async def pool_manager(site: Site) -> Holder:

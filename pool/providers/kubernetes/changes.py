@@ -48,6 +48,8 @@ class Changes:
         if pod is None:
             return "gone"
         if not has_amounts(pod.requests, wanted):
+            if refusal := self._standing.refusal_of(pod.node):  # the pod is older than that
+                return f"resize: the runtime refuses it: {refusal}"
             body: Json = {"spec": {"containers": [{"name": CONTAINER, "resources": {"requests": wanted}}]}}
             problem = await self._patch(f"{path}/resize", body) or await self._resized(look, wanted)
             if problem:

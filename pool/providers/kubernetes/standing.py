@@ -40,6 +40,8 @@ class Standing:
         """Pods with which no TLS could be had: since when, and why."""
         self._silent_nodes = SilentNodes(client, self._lost, self._has_answered)
         self._refused_until = -math.inf
+        self._refusals: dict[str | None, tuple[float, str]] = {}
+        """Nodes whose runtime refused a resize: until when that is taken to hold, and in which words."""
         self._given_up: dict[PodUid, str] = {}
         self._uids: dict[PodName, PodUid] = {}
         self._bells: dict[PodName, set[asyncio.Event]] = {}
@@ -56,7 +58,13 @@ class Standing:
             pod.name,
             pod.resize_refused,
         )
+        self._refusals[pod.node] = (time.monotonic() + REFUSAL_S, pod.resize_refused)
         self._take_for_refused(REFUSAL_S)
+
+    def refusal_of(self, node: str | None) -> str:
+        """Why that node's runtime refused to resize a pod lately; "" if it did not."""
+        until, why = self._refusals.get(node, (-math.inf, ""))
+        return why if time.monotonic() < until else ""
 
     def _take_for_refused(self, for_s: float) -> None:
         self._refused_until = max(self._refused_until, time.monotonic() + for_s)
