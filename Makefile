@@ -6,8 +6,8 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Most tests wait for servers, so that three fill two cores; each has servers of its own (0.6 GiB).
-JOBS ?= 3
+# Most tests wait for servers, so that four fill two cores; each has servers of its own (0.6 GiB).
+JOBS ?= 4
 CODE := workflows activities pool worker tests benchmarks examples deploy src/emberpool/__init__.py
 
 .PHONY: help setup demo test cluster cluster-build cluster-check cluster-tools cluster-down test-cluster test-images lint format types layers bench transfers soak schema reference docs ui package ci clean
@@ -27,8 +27,8 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## Run the main job on this machine (ARGS="--problems 16")
 	$(BIN)/emberpool demo $(ARGS)
 
-test: $(STAMP) ## Run the tests (ARGS="tests/stack -x", JOBS=3 side by side)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
+test: $(STAMP) ## Run the tests (ARGS="tests/stack -x", JOBS=4 side by side)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 transfers: $(STAMP) ## Move 1 GiB into a pod and out again, and watch the memory (TRANSFER_MIB=N)
 	TRANSFER_MIB=$(or $(TRANSFER_MIB),1024) $(BIN)/python -m pytest -s tests/workflows/test_files_move_by_url.py -k small
