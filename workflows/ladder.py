@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from temporalio import workflow
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
 from emberpool.activities import names
@@ -13,6 +14,8 @@ from emberpool.workflows.dispatch import call
 MAX_FAILURES = 3
 """Pods in a row that may fail, to start or to take another image, for one claim before it ends with NoCapacity and the
 reason: an image that cannot be had must not cost a caller every idle pod."""
+SWAPS_COUNT_PATCH = "emberpool-failed-swaps-count"
+"""Histories without it are of claims that went on however many swaps had failed."""
 SLACK = timedelta(seconds=30)
 """What a wait may take beyond its deadline, for the activity to say so itself."""
 
@@ -57,7 +60,8 @@ async def climb(ref: SandboxRef, step: Step, task_queue: str, failures: list[str
                 f"swap image of pod {step.pod}",
                 timedelta(minutes=5),
             )
-            _count(output, ref, failures)
+            if output.failure and workflow.patched(SWAPS_COUNT_PATCH):
+                _count(output, ref, failures)
 
 
 def _count(output: StepOutput, ref: SandboxRef, failures: list[str]) -> None:
