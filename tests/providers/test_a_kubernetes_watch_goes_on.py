@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from fixtures.waiting import wait_until
 
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.ids import PodName
+from emberpool.pool.providers.kubernetes import access
 from emberpool.pool.providers.kubernetes.access import KubernetesApi
 from emberpool.pool.providers.kubernetes.view import PodView
-from emberpool.pool.providers.kubernetes.watch import RESYNC_S, PodWatch
+from emberpool.pool.providers.kubernetes.watch import AGAIN_S, RESYNC_S, PodWatch
 
 GONE = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old resource version"}}
 
@@ -84,6 +86,37 @@ async def test_a_version_that_is_too_old_means_a_new_list(watched: Watched) -> N
     await watched.hears("old", there=False)
     await until(lambda: fake.watched_from[-1] == "50")
     assert fake.lists == 2
+
+
+async def test_a_server_to_which_every_version_is_too_old_is_not_pressed(watched: Watched) -> None:
+    """The first 410 costs a list at once, those that follow a pause each, twice as long every time; and what happens
+    once it is well again is heard."""
+    fake, began = watched.fake, time.monotonic()
+    for _ in range(4):
+        fake.say(GONE, None)
+    await until(lambda: fake.lists == 5)
+    assert time.monotonic() - began > (1 + 2 + 4) * AGAIN_S
+    assert watched.watch.trouble == ""
+    fake.say(fake.event("ADDED", running("new")))
+    await watched.hears("new")
+    assert fake.lists == 5
+
+
+async def test_a_watch_that_says_nothing_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even a bookmark, for longer than a server is silent, as on a connection whose other end is gone: what
+    happened meanwhile is told by the next watch, from the last version that was heard of, without a list or trouble."""
+    monkeypatch.setattr(access, "SILENT_WATCH_S", 0.5)
+    async with faulty_api(tmp_path) as (fake, api):
+        one = Watched(fake, api)
+        await one.watch.started()
+        fake.say(fake.event("ADDED", running("new")))
+        await one.hears("new")
+        await until(lambda: len(fake.watched_from) >= 2)
+        fake.say(fake.event("ADDED", running("missed")))
+        await one.hears("missed")
+        assert set(fake.watched_from[1:]) == {"2"}
+        assert (fake.lists, one.watch.trouble) == (1, "")
+        await one.watch.aclose()
 
 
 async def test_trouble_of_the_server_is_waited_out(watched: Watched) -> None:

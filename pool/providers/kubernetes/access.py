@@ -5,6 +5,7 @@ Pods travel as plain JSON: of a pod's two hundred fields a handful are looked at
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -16,11 +17,16 @@ import aiohttp
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 from emberpool.pool.model.frozen import Frozen
 
+log = logging.getLogger(__name__)
+
 ANSWER_S = 30.0
 """Seconds for any answer that is not a watch."""
-SILENT_WATCH_S = 60.0
-"""A watch that says nothing for longer, not even a bookmark, is taken for dead. The server bookmarks about every minute
-only; so this is the extra above its own time-out."""
+LATE_S = 60.0
+"""How much longer than it was asked to a server may keep a watch open."""
+SILENT_WATCH_S = 90.0
+"""A watch that says nothing for longer is begun anew. The server sends a bookmark about every minute, so that this much
+silence is most likely a connection of which the other end is gone: its host was lost, or a NAT forgot it. Where a server
+sends no bookmarks, a quiet watch is only asked for again a little more often."""
 UNAUTHORIZED = 401
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 Json = dict[str, Any]
@@ -81,31 +87,31 @@ class KubernetesApi:
             ApiRefused: the server answered with an error.
             PoolUnavailable: it cannot be reached, or is too busy.
         """
-        async with self._answered(method, path, query, body, content, ANSWER_S) as response:
+        async with self._answered(method, path, query, body, content, _limit(ANSWER_S)) as response:
             return _decoded(await response.read())
 
     @asynccontextmanager
     async def lines(self, path: str, query: Mapping[str, str], timeout_s: float) -> AsyncGenerator["Lines"]:
-        """A watch: its events as they come, until the server ends it.
+        """A watch: its events as they come, until the server ends it or has said nothing for too long.
 
         Raises:
             ApiRefused, PoolUnavailable: as `call`, also while it is read.
         """
-        limit_s = timeout_s + SILENT_WATCH_S
-        async with self._answered("GET", path, query, None, "application/json", limit_s) as response:
+        limit = _limit(timeout_s + LATE_S, SILENT_WATCH_S)
+        async with self._answered("GET", path, query, None, "application/json", limit) as response:
             yield Lines(response)
 
     @asynccontextmanager
     async def _answered(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content: str, limit_s: float
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content: str, limit: aiohttp.ClientTimeout
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         try:
-            response = await self._sent(method, path, query, body, content, limit_s)
+            response = await self._sent(method, path, query, body, content, limit)
             if response.status == UNAUTHORIZED:
                 # The token was replaced before the client thought of reading it again.
                 _let_go(response)
                 await self._load((await self._opened()).configuration)
-                response = await self._sent(method, path, query, body, content, limit_s)
+                response = await self._sent(method, path, query, body, content, limit)
             try:
                 if response.status >= 300:
                     raise _refusal(response.status, await response.read())
@@ -116,7 +122,7 @@ class KubernetesApi:
             raise PoolUnavailable(f"the Kubernetes API does not answer: {type(error).__name__} {error}") from error
 
     async def _sent(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content: str, limit_s: float
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content: str, limit: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         client = await self._opened()
         headers = {"Accept": "application/json", "Content-Type": content}
@@ -124,7 +130,7 @@ class KubernetesApi:
             method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
             auth_settings=["BearerToken"],
         )  # fmt: skip
-        answer = await client.call_api(*request, _request_timeout=aiohttp.ClientTimeout(total=limit_s))
+        answer = await client.call_api(*request, _request_timeout=limit)
         return cast(aiohttp.ClientResponse, answer.response)
 
     async def _opened(self) -> Any:
@@ -179,10 +185,17 @@ class Lines:
 
     async def _read(self) -> AsyncGenerator[Json]:
         rest = b""
-        async for piece in self._response.content.iter_any():
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                yield _decoded(line)
+        try:
+            async for piece in self._response.content.iter_any():
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    yield _decoded(line)
+        except aiohttp.ServerTimeoutError:  # not of the whole, but of the silence since the last piece
+            log.info("a watch of the Kubernetes API has said nothing for %.0f s: it is begun anew", SILENT_WATCH_S)
+
+
+def _limit(total_s: float, silent_s: float | None = None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total_s, sock_connect=ANSWER_S, sock_read=silent_s)
 
 
 def _let_go(response: aiohttp.ClientResponse) -> None:

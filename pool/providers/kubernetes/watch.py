@@ -40,6 +40,8 @@ class PodWatch:
         self._version = ""
         """Where to go on from; empty: list first."""
         self._pause_s = AGAIN_S
+        self._too_old = False
+        """Whether the last thing that was heard is that our version is too old."""
 
     async def started(self, limit_s: float = 30.0) -> None:
         """Start it if it does not run, and wait until it has listed once.
@@ -108,11 +110,14 @@ class PodWatch:
             except ApiRefused as error:
                 if error.status == TOO_OLD:
                     self._version = ""
-                    continue
+                    before, self._too_old = self._too_old, True
+                    if not before:
+                        continue  # a list, at once; a server that says so of that list's version too is waited for
                 self._trouble(PoolUnavailable(f"the Kubernetes API refuses the watch: {error}"))
             except EmberpoolError as error:
                 self._trouble(error)
             else:
+                self._too_old = False
                 continue
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(LONGEST_AGAIN_S, self._pause_s * 2)
@@ -147,7 +152,7 @@ class PodWatch:
             self._failed = None  # it is open, though it may have nothing to say for a minute
             async for event in lines:
                 self._version = self._event(event)
-                self._pause_s = AGAIN_S
+                self._pause_s, self._too_old = AGAIN_S, False
 
     def _event(self, event: Json) -> str:
         """Take one event in; returns its version.
