@@ -26,6 +26,7 @@ from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.state import PodState
 from emberpool.pool.model.tool import RunToolInput, RunToolOutput
+from emberpool.pool.providers.kubernetes import pacing
 from emberpool.pool.providers.kubernetes.pacing import BREAK_AFTER, FIRST_BATCH
 from emberpool.worker.remote.tool import ToolClient
 from emberpool.worker.stack.embedded import EmbeddedStack
@@ -115,6 +116,29 @@ async def test_pods_that_fail_stop_creation(simulated_site: SimulatedSite) -> No
     assert not done and posts(api) == asked == BREAK_AFTER
     await creating
     assert (await provider.wait_ready(later, 30)).phase is Phase.READY
+
+
+async def test_emberds_that_never_answer_stop_creation(
+    simulated_site: SimulatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a network policy that is wrong: pods run, whoever waits for them gives each up and deletes it. That
+    counts as a failed start, so that no other is made for a while; once they answer, all goes on. A look without a
+    wait, and a pod that is deleted before its time is over, count for nothing."""
+    monkeypatch.setattr(pacing, "PAUSE_S", 1.0)
+    api, provider = simulated_site.api, simulated_site.make()
+    api.never_run = status(running())
+    for turn in range(3 * BREAK_AFTER):
+        patient, name = turn >= 2 * BREAK_AFTER, new_name()
+        await provider.create(name, "")
+        assert (await provider.wait_ready(name, 0.2 if patient else 0)).phase is Phase.PENDING
+        await provider.delete(name)
+    api.never_run, asked, later = None, posts(api), new_name()
+    creating = asyncio.create_task(provider.create(later, ""))
+    done, _ = await asyncio.wait([creating], timeout=0.5)
+    assert not done and posts(api) == asked == 3 * BREAK_AFTER
+    await creating
+    assert (await provider.wait_ready(later, 30)).phase is Phase.READY
+    await asyncio.wait_for(provider.create(new_name(), ""), 0.5)
 
 
 @pytest.mark.parametrize(

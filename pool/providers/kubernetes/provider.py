@@ -104,7 +104,11 @@ class KubernetesProvider:
                     return PodFacts(name=name, uid=PodUid(""), phase=Phase.FAILED, reason="gone")
                 facts = self._standing.facts(pod)
                 left_s = deadline - time.monotonic()
-                if facts.phase is not Phase.PENDING or left_s <= 0:
+                if facts.phase is not Phase.PENDING:
+                    return facts
+                if left_s <= 0:
+                    if timeout_s > 0:  # else it was only looked at
+                        self._standing.overdue(pod)
                     return facts
                 await changed(min(left_s, LOOK_S))
 

@@ -132,6 +132,12 @@ class Standing:
             tier=self._tiers.get(pod.name) if answered else None,
         )  # fmt: skip
 
+    def overdue(self, pod: PodView) -> None:
+        """Whoever waited for it to start gives it up: an emberd that never answers says as much of the next pod as one
+        that ends, and would have as many new pods made as this one had to."""
+        if not self._has_answered(pod):
+            self._pace.settled(pod.name, False, time.monotonic())
+
     async def asked(self, pods: Iterable[PodView], limit_s: float) -> None:
         """Wait, for a while, until those that run have been asked."""
         names = {pod.name for pod in pods}
