@@ -8,11 +8,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from fixtures.kubernetes_pool import kubernetes_pool, pool_profile
+from fixtures.kubernetes_pool import PROFILE, kubernetes_pool, pool_profile
 from fixtures.local import new_name, watching
 from fixtures.simulated_kubernetes import IMAGES, SimulatedSite, simulated_kubernetes
+from fixtures.stack import Site
 from fixtures.waiting import wait_until
 
+from emberpool.activities.metrics import Metrics, PoolMetrics
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import Phase
@@ -20,6 +22,7 @@ from emberpool.pool.model.profile import Profile
 from emberpool.pool.model.state import PodState
 from emberpool.pool.providers.kubernetes import silent_nodes
 from emberpool.pool.providers.kubernetes.provider import KubernetesProvider
+from emberpool.worker import metrics_server
 from emberpool.worker.stack.embedded import EmbeddedStack
 
 
@@ -135,9 +138,13 @@ async def test_a_worker_that_hears_nobody_calls_no_pod_lost(
     await api.node_is_back()
 
 
-async def test_a_node_that_goes_starts_no_storm(stack: EmbeddedStack, tmp_path: Path, hurry: None) -> None:
+async def test_a_node_that_goes_starts_no_storm(
+    stack: EmbeddedStack, tmp_path: Path, hurry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All warm pods hang with their node. They keep their places until they are known to be gone, so that no more are
-    made than there are places left; once the node is back they go, and others take their places."""
+    made than there are places left; once the node is back they go, and others take their places. Meanwhile a gauge
+    tells of those that do not go (kubernetes/kubernetes#51835), for an alert."""
+    metrics = Metrics().of(PROFILE)
     warm, most = 6, 8
     about = {"min_warm": warm, "max_pods": most, "least_tier": "sweep", "network": "open"}
     profile = pool_profile(images=IMAGES, **about)
@@ -155,6 +162,9 @@ async def test_a_node_that_goes_starts_no_storm(stack: EmbeddedStack, tmp_path: 
         assert {pod.name for pod in draining} == before
         assert all(pod.reason.startswith("node_lost: node-1") for pod in draining), draining
         assert sum(line.startswith("POST ") for line in api.calls) == most == len(api.pods)
+        assert await stuck_as_gauged(site, metrics) == 0, "not for long yet"
+        monkeypatch.setattr(metrics_server, "STUCK_S", 0.0)
+        assert await stuck_as_gauged(site, metrics) == warm
         await api.node_is_back()
 
         async def whole() -> bool:
@@ -162,3 +172,10 @@ async def test_a_node_that_goes_starts_no_storm(stack: EmbeddedStack, tmp_path: 
 
         await wait_until(whole, 30)
         assert sum(line.startswith("POST ") for line in api.calls) <= most + warm
+        assert await stuck_as_gauged(site, metrics) == 0
+
+
+async def stuck_as_gauged(site: Site, metrics: PoolMetrics) -> float | None:
+    """What a scrape says of pods that do not go."""
+    await metrics_server.count(site.index, metrics)
+    return metrics.metrics.registry.get_sample_value("emberpool_pods_stuck", {"profile": PROFILE})

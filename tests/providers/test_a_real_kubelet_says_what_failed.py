@@ -112,28 +112,6 @@ async def test_a_swap_that_cannot_be_is_given_up_soon(
     await provider.delete(name)
 
 
-async def test_going_back_and_forth_ends_soon(kubernetes_site: KubernetesSite) -> None:
-    """Each swap is either done, or given up at once: the kubelet holds a container back that it has started with the
-    same image within the last 10 s, and by then it has ended the one before."""
-    provider, name = swapping(kubernetes_site), new_name()
-    await provider.create(name, "")
-    await provider.wait_ready(name, 30)
-    slowest, problem, swaps = 0.0, "", 0
-    while not problem and swaps < 6:
-        swaps += 1
-        began = time.monotonic()
-        problem = await provider.swap(name, ("base", "second")[swaps % 2], swaps + 1)
-        slowest = max(slowest, time.monotonic() - began)
-    print(f"swap {swaps}: {problem}; the slowest took {slowest:.2f} s")
-    assert slowest < SOON_S
-    if problem:
-        assert problem.startswith("swap: not_started: "), problem
-        assert swaps > 2, "there and back once is done"
-        assert (await provider.wait_ready(name, 0)).phase is Phase.FAILED
-    else:
-        assert slowest > 3.0, "six swaps within 10 s, and none was held back"
-
-
 def offered(uid: str) -> dict[int, int]:
     """How readily the kernel ends each of a pod's processes for their memory: from -1000, never, to 1000."""
     return {pid: int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in pids_in_cgroup(uid)}

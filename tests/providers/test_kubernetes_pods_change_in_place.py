@@ -1,6 +1,7 @@
 """Promotion and image swap of Kubernetes pods, in place: on the simulated API, and on the test cluster."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from fixtures.kubernetes_site import TAG, PodsOfOneKey
 from fixtures.local import new_name, until_it_failed
 
 from emberpool.pool.model.pod import Phase
+from emberpool.pool.providers.kubernetes import changes
 from emberpool.pool.providers.kubernetes.quantity import same_amounts
 from emberpool.pool.providers.kubernetes.view import view
 
@@ -43,6 +45,31 @@ async def test_a_swap_of_an_unused_pod_leaves_it_unused(site: PodsOfOneKey) -> N
     assert await provider.swap(name, "second", 5) == ""
     state = await site.emberd_state(name)
     assert (state.state, state.tag, state.uses) == ("clean", "", 0)
+
+
+async def test_what_the_kubelet_would_hold_back_is_not_begun(
+    site: PodsOfOneKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There and back and there is free; then the image would be held back, and a pod whose container has ended by then
+    is lost. So the swap is refused at once by any worker, or waits the short while and is done; the pod serves on."""
+    workers, name = [site.kubernetes, site.make(name=site.kubernetes.profile.name)], new_name()
+    await workers[0].create(name, "")
+    await workers[0].wait_ready(name, 30)
+    for turn, image in enumerate(("second", "base", "second")):
+        assert await workers[turn % 2].swap(name, image, turn + 2) == ""
+    before = await site.pod(name)
+    with monkeypatch.context() as patience:
+        patience.setattr(changes, "HOLD_S", 0.0)
+        for worker in workers:
+            began = time.monotonic()
+            assert (await worker.swap(name, "base", 5)).startswith("swap: held_back: ")
+            assert time.monotonic() - began < 1.0
+            assert (await worker.wait_ready(name, 5)).phase is Phase.READY
+    assert (await site.pod(name))["spec"] == before["spec"]
+    assert await site.job(name, "echo on") == "on\n"
+    assert await workers[1].swap(name, "base", (await site.emberd_state(name)).epoch + 1) == ""
+    after = await workers[0].wait_ready(name, 5)
+    assert (after.phase, after.image, view(await site.pod(name)).restarts) == (Phase.READY, "base", 4)
 
 
 async def test_a_pod_is_started_anew_by_its_kubelet(site: PodsOfOneKey) -> None:

@@ -15,6 +15,7 @@ from emberpool.pool.model.claim import Source
 from emberpool.pool.model.command import Command
 from emberpool.pool.model.recycle import RecycleOutcome
 from emberpool.pool.model.tool import RunToolInput, RunToolOutput
+from emberpool.pool.providers.kubernetes import changes
 from emberpool.worker.remote.tool import ToolClient
 from emberpool.worker.stack.embedded import EmbeddedStack
 
@@ -62,6 +63,25 @@ async def test_a_real_pod_without_rooms_is_started_anew(stack: EmbeddedStack, cl
         assert third.pod != first.pod and third.result.text == ""
 
 
+@pytest.mark.cluster
+async def test_a_real_pod_is_given_another_image(
+    stack: EmbeddedStack, cluster: ClusterUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is one place, a caller's calls for one image and the other are served by the one pod, which is
+    swapped; when its kubelet would hold the image back for longer than a swap waits, another pod serves."""
+    monkeypatch.setattr(changes, "HOLD_S", 0.0)
+    async with kubernetes_pool(stack, cluster.access, cluster_profile(max_pods=1)) as site:
+        first = await call(site, "cat /etc/image-mark; touch left")
+        assert (first.source, first.result.text.strip()) == (Source.FRESH, POD_IMAGES[0])
+        for image in ("second", "base", "second"):
+            swapped = await call(site, "cat /etc/image-mark; ls -A", image)
+            mark = POD_IMAGES[("base", "second").index(image)]
+            assert (swapped.source, swapped.pod, swapped.result.text) == (Source.SWAP, first.pod, f"{mark}\n"), swapped
+        other = await call(site, "cat /etc/image-mark; ls -A", "base")
+        assert (other.source, other.result.text) == (Source.COLD, f"{POD_IMAGES[0]}\n")
+        assert other.pod != first.pod
+
+
 async def two_calls(site: Site, calls: Calls) -> None:
     """The second is served by the pod that served the first, and finds nothing of it."""
     first = await call(site, "echo secret > left; ls -A")
@@ -74,10 +94,10 @@ async def two_calls(site: Site, calls: Calls) -> None:
     assert [line for line in calls()[before:] if first.pod in line] == []
 
 
-async def call(site: Site, shell: str) -> RunToolOutput:
+async def call(site: Site, shell: str, image: str = "") -> RunToolOutput:
     """One tool call, without a workflow."""
     tools = ToolClient(site.client, profile=PROFILE, caller=CALLER, task_queue=site.queue)
-    given = RunToolInput(profile=PROFILE, caller=CALLER, command=Command(shell=shell))
+    given = RunToolInput(profile=PROFILE, caller=CALLER, command=Command(shell=shell), image=image)
     return await tools.call(f"call-{uuid.uuid4().hex[:8]}", given)
 
 

@@ -24,8 +24,8 @@ ANSWER_S = 30.0
 LATE_S = 60.0
 """How much longer than it was asked to a server may keep a watch open."""
 SILENT_WATCH_S = 90.0
-"""A watch that says nothing for longer is begun anew. The server sends a bookmark about every minute, so that this much
-silence is most likely a connection of which the other end is gone: its host was lost, or a NAT forgot it. Where a server
+"""A watch that says nothing for longer is begun anew. The server sends a bookmark about every minute: so long a silence
+is most likely a connection of which the other end is gone, since its host was lost or a NAT forgot it. Where a server
 sends no bookmarks, a quiet watch is only asked for again a little more often."""
 UNAUTHORIZED = 401
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -103,7 +103,13 @@ class KubernetesApi:
 
     @asynccontextmanager
     async def _answered(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content: str, limit: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Any,
+        content: str,
+        limit: aiohttp.ClientTimeout,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         try:
             response = await self._sent(method, path, query, body, content, limit)
@@ -122,7 +128,13 @@ class KubernetesApi:
             raise PoolUnavailable(f"the Kubernetes API does not answer: {type(error).__name__} {error}") from error
 
     async def _sent(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: Any, content: str, limit: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Any,
+        content: str,
+        limit: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         client = await self._opened()
         headers = {"Accept": "application/json", "Content-Type": content}

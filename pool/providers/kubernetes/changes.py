@@ -1,5 +1,6 @@
 """Changing a pod where it is: requests resized for a promotion, the container replaced for another image."""
 
+import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
@@ -10,10 +11,11 @@ from emberpool.pool.model.errors import EmberpoolError
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.profile import Profile
 from emberpool.pool.providers.kubernetes.access import ApiRefused, Json, KubernetesApi
+from emberpool.pool.providers.kubernetes.back_off import held_back_s, note
 from emberpool.pool.providers.kubernetes.pod_spec import requests
 from emberpool.pool.providers.kubernetes.quantity import has_amounts
 from emberpool.pool.providers.kubernetes.standing import Standing
-from emberpool.pool.providers.kubernetes.view import CONTAINER, IMAGE_NOTE, PodView
+from emberpool.pool.providers.kubernetes.view import CONTAINER, IMAGE_NOTE, STARTS_NOTE, PodView
 
 STRATEGIC = "application/strategic-merge-patch+json"
 RESIZE_S = 10.0
@@ -27,6 +29,8 @@ RESTART_S = 20.0
 RESTART_PAUSE_S = 600.0
 """Seconds that a container must have run to be started anew a second time: by then the kubelet has forgotten the first.
 Before, it would wait for 10 s, then 20 s, up to 5 min."""
+HOLD_S = 12.0
+"""Longest that a swap waits until the kubelet would not hold it back: the first window. A new pod takes as long."""
 
 Look = Callable[[], Awaitable[PodView | None]]
 """The pod as it is known now, None if it is gone."""
@@ -59,7 +63,8 @@ class Changes:
     async def swap(self, path: str, look: Look, image: str, reference: str, epoch: int) -> str:
         """Replace the container's image, wait for the new emberd, and have it prove that nothing is left.
 
-        A pod that was used starts again as dirty, with its tag: it is fenced at the swap's epoch and reset.
+        A pod that was used starts again as dirty, with its tag: it is fenced at the swap's epoch and reset. What the
+        kubelet would hold back is not begun: the pod serves on with the image that it has.
 
         Raises:
             PoolUnavailable: the API cannot be reached.
@@ -68,8 +73,13 @@ class Changes:
         if pod is None:
             return "gone"
         if pod.reference != reference:
+            held_s = held_back_s(pod, reference, time.time())
+            if held_s > HOLD_S:
+                return f"swap: held_back: its kubelet would not start that image for {held_s:.0f} s"
+            await asyncio.sleep(held_s)
+            starts = note(pod, reference, time.time())
             body: Json = {
-                "metadata": {"annotations": {IMAGE_NOTE: image}},
+                "metadata": {"annotations": {IMAGE_NOTE: image, STARTS_NOTE: starts}},
                 "spec": {"containers": [{"name": CONTAINER, "image": reference}]},
             }
             problem = await self._patch(path, body) or await self._restarted(look, pod, reference)

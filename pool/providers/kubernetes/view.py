@@ -16,6 +16,8 @@ IMAGE_NOTE = "emberpool.dev/image"
 """Annotation with the image's name as claims give it."""
 TLS_NOTE = "emberpool.dev/tls"
 """Annotation of a pod whose emberd speaks TLS: "true"."""
+STARTS_NOTE = "emberpool.dev/starts"
+"""Annotation that tells of the image swaps that a pod has had: see back_off.py."""
 PORT = 7070
 """emberd's, in every pod."""
 HOPELESS_PULL = ("InvalidImageName", "ErrImageNeverPull")
@@ -60,6 +62,8 @@ class PodView(Frozen):
     """Name of the image as claims give it."""
     reference: str
     """The image's reference in the pod's specification."""
+    starts: str = ""
+    """What is noted of its swaps: see back_off.py."""
     restarts: int
     running: bool
     started: float
@@ -123,6 +127,7 @@ def view(pod: Mapping[str, Any]) -> PodView:
         address=status.get("podIP"),
         image=str(_part(meta, "annotations").get(IMAGE_NOTE) or ""),
         reference=asked.get("image") or "",
+        starts=str(_part(meta, "annotations").get(STARTS_NOTE) or ""),
         restarts=container.get("restartCount") or 0,
         running="running" in state,
         started=_time(_part(state, "running").get("startedAt")),
