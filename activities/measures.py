@@ -94,6 +94,9 @@ PODS: Final = Measure(
     ("profile", "state"),
 )  # fmt: skip
 PODS_FRESH: Final = Measure("emberpool_pods_idle_fresh", _G, "Idle pods that nobody has used yet.")
+PODS_STUCK: Final = Measure(
+    "emberpool_pods_stuck", _G, "Draining pods that have not gone for five minutes; a hundred at most are counted."
+)
 CEILING: Final = Measure("emberpool_pods_ceiling", _G, "Most pods that the pool may have.")
 WARM_TARGET: Final = Measure("emberpool_pods_warm_target", _G, "Pods that the pool keeps warm and free.")
 LEASES: Final = Measure("emberpool_leases", _G, "Sandboxes that hold a pod.")
@@ -115,8 +118,8 @@ BATCH_WORST_WAIT: Final = Measure(
 
 MEASURES: Final = (
     CLAIMS, CLAIM_SECONDS, CLAIM_WAIT, TTFC, COMMANDS, SANDBOXES_LOST, FIRST_CONTACT_FAILURES, RECYCLES,
-    QUARANTINES, RECYCLE_SECONDS, POD_STARTS, PODS, PODS_FRESH, CEILING, WARM_TARGET, LEASES, WAITING, OLDEST_WAIT,
-    INDEX_UP, TENDED, ROLLOUTS, BATCH_WORST_WAIT,
+    QUARANTINES, RECYCLE_SECONDS, POD_STARTS, PODS, PODS_FRESH, PODS_STUCK, CEILING, WARM_TARGET, LEASES, WAITING,
+    OLDEST_WAIT, INDEX_UP, TENDED, ROLLOUTS, BATCH_WORST_WAIT,
 )  # fmt: skip
 """All of them."""
 

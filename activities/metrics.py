@@ -116,8 +116,9 @@ class PoolMetrics:
             if count:
                 self.metrics.count(measures.TENDED, count, profile=self.profile, chore=chore)
 
-    def counted(self, counts: PoolCounts | None) -> None:
-        """What the index says now; None if it does not answer. Then the gauges keep their last values."""
+    def counted(self, counts: PoolCounts | None, stuck: int = 0) -> None:
+        """What the index says now, of pods that do not go too; None if it does not answer. Then the gauges keep their
+        last values."""
         self.metrics.set(measures.INDEX_UP, 0 if counts is None else 1, profile=self.profile)
         if counts is None:
             return
@@ -127,6 +128,7 @@ class PoolMetrics:
                 self.metrics.set(measures.PODS, pods, profile=self.profile, state=state.value)
         now = {
             measures.PODS_FRESH: counts.idle_fresh,
+            measures.PODS_STUCK: stuck,
             measures.CEILING: counts.ceiling,
             measures.WARM_TARGET: counts.min_warm,
             measures.LEASES: counts.leases,

@@ -16,8 +16,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from emberpool.activities.measures import SDK_BUCKETS
-from emberpool.activities.pools import Pool, Pools
+from emberpool.activities.metrics import PoolMetrics
+from emberpool.activities.pools import Pools
+from emberpool.pool.index.contract import PoolIndex
 from emberpool.pool.model.errors import EmberpoolError, InvalidInput
+from emberpool.pool.model.state import PodState
 from emberpool.worker.health import alive, readiness
 from emberpool.worker.stack.ports import HOST, choose_port
 
@@ -25,6 +28,10 @@ log = logging.getLogger(__name__)
 
 INDEX_S: Final = 2.0
 """A scrape waits this long for an index, so that one that hangs costs no scrape."""
+STUCK_S = 300.0
+"""A pod that drains for longer than several deletions may take is stuck."""
+MOST_STUCK: Final = 100
+"""Of more than that it matters not how many they are."""
 PORT_ATTEMPTS: Final = 5
 OPEN_METRICS_END: Final = re.compile(r"^# EOF\s*\Z", re.M)
 
@@ -98,7 +105,7 @@ class MetricsServer:
             await self._runner.cleanup()
 
     async def _scrape(self, request: web.Request) -> web.Response:
-        await asyncio.gather(*[_count(pool) for pool in self._pools.all()])
+        await asyncio.gather(*[count(pool.index, pool.metrics) for pool in self._pools.all()])
         core = await self._core_text()
         ours = generate_latest(self._pools.metrics.registry).decode()
         return web.Response(body=(ours + core).encode(), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -120,10 +127,13 @@ class MetricsServer:
             return "# the SDK's metrics could not be read\n"
 
 
-async def _count(pool: Pool) -> None:
+async def count(index: PoolIndex, metrics: PoolMetrics) -> None:
+    """Set a pool's gauges to what its index says now."""
     try:
         async with asyncio.timeout(INDEX_S):
-            pool.metrics.counted(await pool.index.counts())
+            counts = await index.counts()
+            stuck = await index.pods(PodState.DRAINING, MOST_STUCK, older_than_s=STUCK_S)
+            metrics.counted(counts, len(stuck))
     except (EmberpoolError, TimeoutError) as error:
-        log.warning("pool %s cannot be counted: %s", pool.profile.name, error)
-        pool.metrics.counted(None)
+        log.warning("pool %s cannot be counted: %s", metrics.profile, error)
+        metrics.counted(None)
