@@ -112,6 +112,23 @@ async def test_a_swap_that_cannot_be_is_given_up_soon(
     await provider.delete(name)
 
 
+async def test_a_poor_node_is_used_where_there_is_no_other(kubernetes_site: KubernetesSite) -> None:
+    """opensandbox-group/OpenSandbox#1956: pods that its runtime could not start have the next ones ask for another
+    node; the scheduler takes the wish in, and has no better one."""
+    provider = swapping(kubernetes_site)
+    for _ in range(2):
+        name = new_name()
+        await provider.create(name, NO_PROGRAM)
+        facts = await provider.wait_ready(name, 30)
+        assert facts.reason.startswith("not_started: StartError"), facts
+    name = new_name()
+    await provider.create(name, "")
+    spec = (await kubernetes_site.pod(name))["spec"]
+    (wish,) = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert wish["preference"]["matchFields"][0]["values"] == ["real"]
+    assert (await provider.wait_ready(name, 30)).phase is Phase.READY
+
+
 def offered(uid: str) -> dict[int, int]:
     """How readily the kernel ends each of a pod's processes for their memory: from -1000, never, to 1000."""
     return {pid: int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in pids_in_cgroup(uid)}

@@ -118,6 +118,39 @@ async def test_pods_that_fail_stop_creation(simulated_site: SimulatedSite) -> No
     assert (await provider.wait_ready(later, 30)).phase is Phase.READY
 
 
+ON_A_POOR_NODE: dict[str, tuple[Json, bool]] = {
+    "its registry is away": (BIRTHS["registry away"][0], True),
+    "its disk is full": (BIRTHS["no container"][0], True),
+    "its network says nothing": (status(running()), True),
+    "the image is nowhere": (BIRTHS["no such image"][0], False),
+    "its program ends": (status(ended(1)), False),
+}
+
+
+@pytest.mark.parametrize(("said", "avoided"), ON_A_POOR_NODE.values(), ids=ON_A_POOR_NODE)
+async def test_a_node_on_which_pods_do_not_start_is_passed_over(
+    simulated_site: SimulatedSite, said: Json, avoided: bool
+) -> None:
+    """opensandbox-group/OpenSandbox#1956: after two of them, if it may be the node's fault, the next pods ask to be put
+    elsewhere first; only ask, so that it is tried where there is no other. One that serves there ends it."""
+    api, provider = simulated_site.api, simulated_site.make(kubernetes={"patience_s": 0.1})
+    api.never_run = said
+    for _ in range(2):
+        name = new_name()
+        await provider.create(name, "")
+        assert "affinity" not in api.pods[name]["spec"]
+        await provider.wait_ready(name, 0.3)
+        await provider.delete(name)
+    api.never_run, names = None, [new_name(), new_name()]
+    for name in names:
+        await provider.create(name, "")
+        assert (await provider.wait_ready(name, 30)).phase is Phase.READY
+    elsewhere = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["node-1"]}]}
+    wishes = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": elsewhere}]}
+    asked = [api.pods[name]["spec"].get("affinity") for name in names]
+    assert asked == [{"nodeAffinity": wishes} if avoided else None, None]
+
+
 async def test_emberds_that_never_answer_stop_creation(
     simulated_site: SimulatedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

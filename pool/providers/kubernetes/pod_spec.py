@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from emberpool.pool.client.signing import pod_key
@@ -145,6 +146,14 @@ def manifest(
         "metadata": {"name": name, "labels": labels, "annotations": notes},
         "spec": _spec(profile, image_reference(profile, image), standby and resizable),
     }
+
+
+def steer_away(pod: dict[str, Any], nodes: Sequence[str]) -> None:
+    """Ask that the pod be put on other nodes first. Only asked: on a poor node it may start, unplaced it does not."""
+    if nodes:
+        fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+        wish = {"weight": 100, "preference": {"matchFields": fields}}
+        pod["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
 
 
 def _spec(profile: Profile, reference: str, standby: bool) -> dict[str, Any]:

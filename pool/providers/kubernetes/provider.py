@@ -19,6 +19,7 @@ from emberpool.pool.providers.kubernetes.pod_spec import (
     POOL_LABEL,
     image_reference,
     manifest,
+    steer_away,
 )
 from emberpool.pool.providers.kubernetes.standing import Standing
 from emberpool.pool.providers.kubernetes.view import PodView, view
@@ -81,6 +82,7 @@ class KubernetesProvider:
         if name in self._watch.pods:
             return
         await self._turn(name)
+        steer_away(body, self._standing.avoided_nodes)
         try:
             made = await self._api.call("POST", await self._path(), body=body)
         except ApiRefused as error:

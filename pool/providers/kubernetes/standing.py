@@ -13,8 +13,9 @@ from emberpool.pool.model.ids import PodName, PodUid
 from emberpool.pool.model.pod import Phase, PodFacts
 from emberpool.pool.model.recycle import RecycleTier
 from emberpool.pool.providers.kubernetes.pacing import Pace
+from emberpool.pool.providers.kubernetes.poor_nodes import PoorNodes
 from emberpool.pool.providers.kubernetes.silent_nodes import SilentNodes
-from emberpool.pool.providers.kubernetes.view import PodView, in_trouble, verdict
+from emberpool.pool.providers.kubernetes.view import PodView, in_trouble, may_be_the_nodes_fault, verdict
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Standing:
         self._untrusted: dict[PodUid, tuple[float, str]] = {}
         """Pods with which no TLS could be had: since when, and why."""
         self._silent_nodes = SilentNodes(client, self._lost, self._has_answered)
+        self._poor_nodes = PoorNodes()
         self._refused_until = -math.inf
         self._refusals: dict[str | None, tuple[float, str]] = {}
         """Nodes whose runtime refused a resize: until when that is taken to hold, and in which words."""
@@ -73,6 +75,11 @@ class Standing:
     def refuses_resizes(self) -> bool:
         """Whether the runtime was seen to refuse one lately."""
         return time.monotonic() < self._refused_until
+
+    @property
+    def avoided_nodes(self) -> tuple[str, ...]:
+        """Nodes on which pods failed to start lately."""
+        return self._poor_nodes.avoided(time.monotonic())
 
     async def aclose(self) -> None:
         """Ask nobody any more."""
@@ -136,7 +143,7 @@ class Standing:
         """Whoever waited for it to start gives it up: an emberd that never answers says as much of the next pod as one
         that ends, and would have as many new pods made as this one had to."""
         if not self._has_answered(pod):
-            self._pace.settled(pod.name, False, time.monotonic())
+            self._failed_to_start(pod, at_its_node=True)
 
     async def asked(self, pods: Iterable[PodView], limit_s: float) -> None:
         """Wait, for a while, until those that run have been asked."""
@@ -195,6 +202,7 @@ class Standing:
         self._answered[pod.name] = pod.incarnation
         self._asking.pop(pod.name, None)
         self._pace.settled(pod.name, True, time.monotonic())
+        self._poor_nodes.served(pod.node)
         self._ring(pod.name)
 
     def _note(self, pod: PodView, error: EmberpoolError) -> None:
@@ -221,7 +229,14 @@ class Standing:
             if facts.reason == "deleted":
                 self._pace.withdrawn(pod.name)
             else:
-                self._pace.settled(pod.name, False, time.monotonic())
+                self._failed_to_start(pod, at_its_node=may_be_the_nodes_fault(pod))
+
+    def _failed_to_start(self, pod: PodView, at_its_node: bool) -> None:
+        """Passed over if it had started, or is another worker's."""
+        now = time.monotonic()
+        if at_its_node and pod.node and self._pace.is_starting(pod.name):
+            self._poor_nodes.failed(pod.node, now)
+        self._pace.settled(pod.name, False, now)
 
     def _forget(self, name: PodName) -> None:
         self._answered.pop(name, None)

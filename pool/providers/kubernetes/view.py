@@ -216,6 +216,15 @@ def in_trouble(pod: PodView) -> bool:
     return bool(_trouble(pod)[0])
 
 
+def may_be_the_nodes_fault(pod: PodView) -> bool:
+    """Whether another node might start a pod that failed to: not where its image is not to be had anywhere, or what is
+    in it does not run."""
+    if pod.waiting in FAILING_PULL:
+        return not _trouble(pod)[1]
+    unstarted = pod.ended is not None and pod.ended.reason in FAILING_START
+    return pod.waiting in FAILING_START or unstarted or pod.reason == "Evicted"
+
+
 def _end(pod: PodView) -> str:
     """Why the pod is over; "" if it is not. The order is from the cause to its effects."""
     if pod.evicted in NODE_GOES:
