@@ -20,6 +20,7 @@ from emberpool.pool.model.claim import Claimed, Promote, Provision, Rebuilding, 
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.pod import Phase
 from emberpool.pool.model.state import PodState
+from emberpool.pool.providers.provider import HELD_BACK
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +121,8 @@ class Ladder:
                     await delete(pool, call.pod, f"{state.value}_failed")
                 else:
                     failure = await announce(pool, call.pod, call.image or record.image)
+            if failure.startswith(HELD_BACK):
+                failure = ""  # it does not count against the claim: another pod can have the image
             return StepOutput(failure=failure[:500], took_ms=round((time.monotonic() - began) * 1000, 1))
 
 

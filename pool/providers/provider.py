@@ -7,6 +7,9 @@ from emberpool.pool.model.ids import PodName
 from emberpool.pool.model.pod import PodFacts
 from emberpool.pool.model.profile import Profile
 
+HELD_BACK = "held_back: "
+"""How a refusal begins that says nothing of what was asked for, only that this pod cannot have it yet."""
+
 
 class Provider(Protocol):
     """Creates and deletes the pods of one profile. Stateless towards the index: names are given, never chosen here."""
@@ -50,7 +53,7 @@ class Provider(Protocol):
         call from the one that is meant. Idempotent. `list` and `wait_ready` name the new image afterwards.
 
         Returns "", or why it cannot be done in this pod, which then has its old image or is not ready: the caller
-        replaces it.
+        replaces it. Beginning with HELD_BACK, it serves on, and the same swap of another pod is likely to be done.
 
         Raises:
             PoolUnavailable: the provider cannot be reached; ask again.

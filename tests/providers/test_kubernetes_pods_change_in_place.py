@@ -12,6 +12,7 @@ from emberpool.pool.model.pod import Phase
 from emberpool.pool.providers.kubernetes import changes
 from emberpool.pool.providers.kubernetes.quantity import same_amounts
 from emberpool.pool.providers.kubernetes.view import view
+from emberpool.pool.providers.provider import HELD_BACK
 
 
 @pytest.fixture(params=["simulated_site", pytest.param("kubernetes_site", marks=pytest.mark.cluster)])
@@ -62,7 +63,7 @@ async def test_what_the_kubelet_would_hold_back_is_not_begun(
         patience.setattr(changes, "HOLD_S", 0.0)
         for worker in workers:
             began = time.monotonic()
-            assert (await worker.swap(name, "base", 5)).startswith("swap: held_back: ")
+            assert (await worker.swap(name, "base", 5)).startswith(HELD_BACK)
             assert time.monotonic() - began < 1.0
             assert (await worker.wait_ready(name, 5)).phase is Phase.READY
     assert (await site.pod(name))["spec"] == before["spec"]

@@ -16,6 +16,7 @@ from emberpool.pool.providers.kubernetes.pod_spec import requests
 from emberpool.pool.providers.kubernetes.quantity import has_amounts
 from emberpool.pool.providers.kubernetes.standing import Standing
 from emberpool.pool.providers.kubernetes.view import CONTAINER, IMAGE_NOTE, STARTS_NOTE, PodView
+from emberpool.pool.providers.provider import HELD_BACK
 
 STRATEGIC = "application/strategic-merge-patch+json"
 RESIZE_S = 10.0
@@ -75,7 +76,7 @@ class Changes:
         if pod.reference != reference:
             held_s = held_back_s(pod, reference, time.time())
             if held_s > HOLD_S:
-                return f"swap: held_back: its kubelet would not start that image for {held_s:.0f} s"
+                return f"{HELD_BACK}its kubelet would not start that image for {held_s:.0f} s"
             await asyncio.sleep(held_s)
             starts = note(pod, reference, time.time())
             body: Json = {
