@@ -23,6 +23,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from emberpool.activities import names
+from emberpool.pool.layers.dependencies import Resolver
+from emberpool.pool.layers.python import JobPython
 from emberpool.pool.model.binding import Binding
 from emberpool.pool.model.command import CommandResult
 from emberpool.pool.model.rollout import RolloutOutcome, RolloutResult
@@ -252,6 +254,30 @@ async def test_what_cannot_be_had_fails_once(bound: tuple[Site, Path], fields: d
     assert attempts == 1
     if kind == "escapes":
         assert "entry '../out'" in error
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_lock_is_held_to_its_hashes(bound: tuple[Site, Path], packages: PackageIndex) -> None:
+    """The resolver's own lock comes back as what it was made of. With another hash for one package, whose file the
+    index still has, nothing is installed: the error names the package, and the job never begins."""
+    site, _ = bound
+    assert packages.url
+    lock = await Resolver().lock("ember-greeting<2", JobPython(version="3.11.4", machine="x86_64", libc="2.36"))
+    assert lock.count("--hash=sha256:") == 2
+    result, _ = await tool(site, GREET, requirements=lock)
+    assert result.text == "hello from a layer\n", result
+    head, digest = lock.rstrip().rsplit(":", 1)
+    call = {"profile": "py", "caller": "c", "command": {"shell": "true"}, "task_queue": site.queue}
+    call["requirements"] = f"{head}:{digest[::-1]}"
+    handle = await site.client.start_workflow(names.TOOL_CALL, call, id=uuid.uuid4().hex, task_queue=site.queue)
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    error = raised.value.cause
+    assert isinstance(error, ApplicationError) and error.type == "InvalidInput", error
+    assert "requirements: uv: " in error.message and "Hash mismatch for `ember-words==1.5`" in error.message
+    events = (await handle.fetch_history()).events
+    kinds = {event.activity_task_scheduled_event_attributes.activity_type.name for event in events}
+    assert names.PREPARE_JOB in kinds and not kinds & {names.RUN_COMMAND, names.RUN_TOOL}, kinds
 
 
 @pytest.mark.asyncio(loop_scope="module")
