@@ -23,10 +23,12 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from emberpool.activities import names
+from emberpool.pool.layers.bundles import bundle_maker
 from emberpool.pool.layers.dependencies import Resolver
 from emberpool.pool.layers.python import JobPython
-from emberpool.pool.model.binding import Binding
+from emberpool.pool.model.binding import Binding, Bundle
 from emberpool.pool.model.command import CommandResult
+from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.rollout import RolloutOutcome, RolloutResult
 from emberpool.worker.cli.streaming import stream_to
 from emberpool.worker.stack.embedded import EmbeddedStack
@@ -58,7 +60,7 @@ async def bound(
     settings = site_settings(
         stack,
         PROFILE.model_copy(update={"min_warm": 0}),
-        allowed_urls=(f"file://{folder}/code/",),
+        allowed_urls=(f"file://{folder}/code/", f"{packages.url}code/"),
         layer_dir=folder / "layers",
         secret_env_prefix="JOB_",
         secret_dir=folder / "secrets",
@@ -138,6 +140,30 @@ async def test_code_packages_and_secrets_are_there(bound: tuple[Site, Path], pac
     history = await site.client.get_workflow_handle(id_).fetch_history()
     kinds = [e.activity_task_scheduled_event_attributes.activity_type.name for e in history.events]
     assert kinds.count(names.PREPARE_JOB) >= 1 and names.BIND_JOB not in kinds
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_code_comes_from_a_web_server_too(
+    bound: tuple[Site, Path], packages: PackageIndex, tmp_path: Path
+) -> None:
+    """A bundle at another of fsspec's file systems, fetched once; one that is not there is refused, and a server that
+    is down may be back later."""
+    site, _ = bound
+    made = bundle(packages.folder, main_py="print('by http')")
+    name = Path(made["url"]).name
+    made["url"] = f"{packages.url}code/{name}"
+    for _ in range(2):
+        result, _ = await tool(site, "python3 main.py", bundle=made)
+        assert result.text == "by http\n", result
+    assert packages.asked[f"/code/{name}"] == 1, packages.asked
+    error, attempts = await refused(site, bundle={**made, "url": f"{made['url']}.gone", "sha256": "0" * 64})
+    assert error.startswith("InvalidInput: bundle.url: ") and attempts == 1, error
+    packages.down = True
+    try:
+        with pytest.raises(PoolUnavailable):
+            await bundle_maker(Bundle.model_validate(made))(tmp_path / "bundle")
+    finally:
+        packages.down = False
 
 
 @pytest.mark.asyncio(loop_scope="module")
