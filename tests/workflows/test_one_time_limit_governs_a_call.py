@@ -4,6 +4,7 @@ however the call is made (daytonaio/daytona#4750: a limit of the client cut comm
 import uuid
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from fixtures.stack import Site
 from fixtures.waiting import wait_until
@@ -56,7 +57,7 @@ async def test_nor_from_outside(site: Site, tmp_path: Path) -> None:
         assert alone(await newest(site, name)) >= LIMIT, name
 
 
-async def limits_in(handle: WorkflowHandle[object, object]) -> dict[str, timedelta]:
+async def limits_in(handle: WorkflowHandle[Any, Any]) -> dict[str, timedelta]:
     """The shortest limit of a running attempt that a workflow gave each kind of activity."""
     limits: dict[str, timedelta] = {}
     for event in (await handle.fetch_history()).events:
