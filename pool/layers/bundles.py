@@ -11,7 +11,7 @@ import fsspec
 from emberpool.pool.emberd.unpack import BadArchive, check
 from emberpool.pool.layers.store import Make
 from emberpool.pool.model.binding import Bundle
-from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
+from emberpool.pool.model.errors import EmberpoolError, InvalidInput, PoolUnavailable
 
 _FSSPEC = cast(Any, fsspec)
 """fsspec has no types."""
@@ -58,7 +58,9 @@ def _fetch(bundle: Bundle, into: Path) -> None:
         raise InvalidInput("bundle.url", f"{shown(bundle.url)} cannot be read: {why}") from None
     except (ValueError, ImportError) as error:
         raise InvalidInput("bundle.url", f"{shown(bundle.url)} cannot be opened: {type(error).__name__}") from None
-    except OSError as error:
+    except EmberpoolError:
+        raise
+    except Exception as error:  # fsspec passes on what its file systems' own libraries raise, OSError or not
         raise PoolUnavailable(f"bundle {shown(bundle.url)} cannot be fetched: {type(error).__name__}") from None
     if digest.hexdigest() != bundle.sha256:
         raise InvalidInput("bundle.sha256", f"{shown(bundle.url)} holds {digest.hexdigest()}, not {bundle.sha256}")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emberpool.pool.layers.python import JobPython
-from emberpool.pool.layers.requirements import checked_requirements
+from emberpool.pool.layers.requirements import checked_requirements, held_to
 from emberpool.pool.layers.store import Make
 from emberpool.pool.model.errors import InvalidInput, PoolUnavailable
 
@@ -35,7 +35,8 @@ class Resolver:
         self._locks: dict[tuple[str, str, str], tuple[float, asyncio.Task[str]]] = {}
 
     async def lock(self, requirements: str, python: JobPython) -> str:
-        """The exact versions and hashes of everything that is needed, one requirement per line.
+        """The exact versions and hashes of everything that is needed, one requirement per line; hashes that the
+        requirements give are kept, and what the index has is held to them as it is installed.
 
         Raises:
             InvalidInput: it cannot be resolved; uv's own words say why.
@@ -67,7 +68,7 @@ def site_maker(lock: str, python: JobPython) -> Make:
     """What installs a lock into a folder and packs it.
 
     Raises:
-        InvalidInput, PoolUnavailable: (when it is called) as `Resolver.lock`.
+        InvalidInput, PoolUnavailable: (when it is called) as `Resolver.lock`; or no file has a hash of the lock.
     """
 
     async def make(into: Path) -> None:
@@ -92,7 +93,7 @@ def site_maker(lock: str, python: JobPython) -> Make:
 
 async def _compile(requirements: str, python: JobPython) -> str:
     arguments = ["--generate-hashes", "--no-header", "--no-annotate", "--quiet", "-"]
-    return await _uv(["pip", "compile"], arguments, python, requirements.encode())
+    return held_to(await _uv(["pip", "compile"], arguments, python, requirements.encode()), requirements)
 
 
 async def _uv(command: Sequence[str], arguments: Sequence[str], python: JobPython, stdin: bytes = b"") -> str:

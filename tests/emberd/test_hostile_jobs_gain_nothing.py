@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
-from fixtures.attacks import ATTACKED, attack, look
+from fixtures.attacks import ATTACKED, attack, look, plant
 from fixtures.containers import runsc_path
 from fixtures.emberd import EmberdProcess, Lease, Starter, open_lease
 from fixtures.hostile_jobs import JOBS, Job
@@ -56,6 +56,16 @@ async def test_the_next_job_finds_a_new_room(
         assert state.boot_id == pod.address.boot_id
     async with leased(pod, emberd_client) as following:
         assert await look(following) == seen[pod.container]
+
+
+async def test_what_is_planted_shows_and_goes(pod: EmberdProcess, emberd_client: EmberdClient) -> None:
+    """A file in every folder that a job may write to: to look is to find it, and none is there after the reset."""
+    async with leased(pod, emberd_client) as lease:
+        first = await look(lease)
+        planted = await plant(lease, first)
+    assert planted >= {"/work/.planted", "/tmp/.planted", "/dev/shm/.planted"}
+    async with leased(pod, emberd_client) as following:
+        assert await look(following) == first
 
 
 @asynccontextmanager

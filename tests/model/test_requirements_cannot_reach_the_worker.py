@@ -2,7 +2,7 @@
 
 import pytest
 
-from emberpool.pool.layers.requirements import checked_requirements
+from emberpool.pool.layers.requirements import checked_requirements, held_to
 from emberpool.pool.model.binding import Binding, Bundle
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.inputs import checked
@@ -54,6 +54,25 @@ def test_nothing_that_opens_a_file_or_a_url_passes(text: str) -> None:
     """InvalidInput names the field and quotes the line."""
     with pytest.raises(InvalidInput, match="^requirements: "):
         checked_requirements(f"numpy\n{text}")
+
+
+RESOLVED = "a-b==1.0 \\\n    --hash=sha256:0a\na==2.0 \\\n    --hash=sha256:0b \\\n    --hash=sha256:0c\n"
+HELD = "a-b==1.0 \\\n    --hash=sha256:0a\na==2.0 \\\n    --hash=md5:0e \\\n    --hash=sha256:ff\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "lock"),
+    [
+        ("a-b\na>=2", RESOLVED),
+        (RESOLVED, RESOLVED),
+        ("A_b==1.0 --hash=sha256:0a\nother==1 --hash=sha256:0d", RESOLVED),
+        ("a==2.0 --hash=sha256:ff --hash=md5:0e", HELD),
+        ("a[x]==2.0 ; python_version>'3' --hash=md5:0e\na>=2 --hash=sha256:ff", HELD),
+    ],
+)
+def test_hashes_that_are_given_are_those_of_the_lock(given: str, lock: str) -> None:
+    """Of every package that any are given for, under whatever spelling of its name; the others keep the resolver's."""
+    assert held_to(RESOLVED, given) == lock
 
 
 def test_the_fingerprint_covers_what_stays_in_a_pod() -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fixtures.attacks import ATTACKED, attack, look
+from fixtures.attacks import ATTACKED, attack, look, plant
 from fixtures.cluster import KubernetesSite
 from fixtures.hostile_jobs import JOBS, KILLERS, Job
 from fixtures.kubernetes_site import TAG
@@ -114,6 +114,21 @@ async def attacked(pod: RealPod, job: Job, first: str) -> str:
     async with pod.leased():
         assert await look(pod) == first, job.name
     return first
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+async def test_what_is_planted_goes_with_its_room(kubernetes_site: KubernetesSite, boundary: str) -> None:
+    """These rooms' whole root can be written to: files that a job leaves among programs and Python's own modules, and
+    bytes that it changes there, show in its room, and neither the next job nor emberd finds any of them."""
+    async with real_pod(kubernetes_site, behind(kubernetes_site, boundary)) as pod:
+        async with pod.leased():
+            first = await look(pod)
+            planted = await plant(pod, first)
+        assert planted >= {f"{place}/.planted" for place in ("/usr/bin", "/usr/lib", "/etc", "/opt")}, planted
+        assert any(path.endswith("/site.py") for path in planted), planted
+        for _ in range(2):
+            async with pod.leased():
+                assert await look(pod) == first
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)

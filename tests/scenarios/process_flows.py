@@ -105,4 +105,23 @@ class Serving:
             return SeenOfProcesses(codes=(answer.status,), texts=(answer.text,))
 
 
-PROCESS_FLOWS = (Background, Talking, Serving)
+@workflow.defn
+class Patient:
+    """Makes every call that may be long with the plan's time limit, beside the folder at the URL that is its command:
+    none of them takes long."""
+
+    @workflow.run
+    async def run(self, plan: Plan) -> None:
+        limit, (place,) = timedelta(seconds=plan.time_limit_s), plan.commands
+        async with opened(plan) as sandbox:
+            result = await sandbox.run("echo said", time_limit=limit)
+            await sandbox.shell().run("true", time_limit=limit)
+            await sandbox.upload(f"{place}/in", "in", time_limit=limit)
+            await sandbox.download("in", f"{place}/out", time_limit=limit)
+            await sandbox.download_output(result, f"{place}/said", time_limit=limit)
+            process = await sandbox.processes.start("true")
+            await process.wait(limit)
+            await sandbox.checkpoint(time_limit=limit)
+
+
+PROCESS_FLOWS = (Background, Talking, Serving, Patient)

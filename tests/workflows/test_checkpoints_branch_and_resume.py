@@ -4,15 +4,20 @@ import asyncio
 import os
 import sys
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from fixtures.stack import Site, running_site, site_settings
+from fixtures.waiting import wait_until
 from scenarios.checkpoints import CHECKPOINT_FLOWS, CheckpointPlan, CheckpointSeen, RunAndSave
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from emberpool.activities import names
+from emberpool.activities.models import CallOutput
 from emberpool.pool.model.checkpoint import Checkpoint
 from emberpool.worker.stack.embedded import EmbeddedStack
 
@@ -77,7 +82,7 @@ async def test_without_a_blob_store_nothing_is_saved(stack: EmbeddedStack) -> No
 
 
 async def test_the_example_branches_three_ways(stack: EmbeddedStack, site: Site) -> None:
-    """Three sandboxes start from one state at once, and none sees what another one does."""
+    """Three sandboxes start from one state at once, each in a pod of its own, and none sees what another one does."""
     env = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "EXAMPLE_PROFILE": "py"}
     env |= {"TEMPORAL_ADDRESS": stack.temporal_address, "EMBERPOOL_TASK_QUEUE": site.queue}
     process = await asyncio.create_subprocess_exec(
@@ -87,3 +92,38 @@ async def test_the_example_branches_three_ways(stack: EmbeddedStack, site: Site)
         out, errors = await process.communicate()
     assert process.returncode == 0, out.decode() + errors.decode()[-2000:]
     assert [line.rsplit(" ", 1)[1] for line in out.decode().splitlines()[1:]] == ["failed", "passed", "failed"]
+    restored = await pods_restored(site)
+    assert len(restored) == len(set(restored)) == 3, restored
+
+
+async def pods_restored(site: Site) -> list[str]:
+    """The pods in which a checkpoint was restored, on behalf of the example; lists of the server may lag behind."""
+    runs: list[str] = []
+
+    async def listed() -> bool:
+        async for run in site.client.list_workflows("WorkflowType = 'Branches'"):
+            history = await site.client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
+            (given,) = history.events[0].workflow_execution_started_event_attributes.input.payloads
+            if site.queue.encode() in given.data:
+                runs.append(run.id)
+                pods.extend(pods_of(history.events))
+        return bool(runs)
+
+    pods: list[str] = []
+    await wait_until(listed)
+    return pods
+
+
+def pods_of(events: Iterable[HistoryEvent]) -> list[str]:
+    """The pod of each restore that was done."""
+    pods: list[str] = []
+    scheduled: set[int] = set()
+    for event in events:
+        kind = event.activity_task_scheduled_event_attributes.activity_type.name
+        done = event.activity_task_completed_event_attributes
+        if kind == names.RESTORE_CHECKPOINT:
+            scheduled.add(event.event_id)
+        elif done.scheduled_event_id in scheduled:
+            output = CallOutput.model_validate_json(done.result.payloads[0].data)
+            pods += [output.lease.pod] if output.lease else []
+    return pods

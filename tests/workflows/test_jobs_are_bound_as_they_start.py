@@ -23,8 +23,12 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from emberpool.activities import names
-from emberpool.pool.model.binding import Binding
+from emberpool.pool.layers.bundles import bundle_maker
+from emberpool.pool.layers.dependencies import Resolver
+from emberpool.pool.layers.python import JobPython
+from emberpool.pool.model.binding import Binding, Bundle
 from emberpool.pool.model.command import CommandResult
+from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.rollout import RolloutOutcome, RolloutResult
 from emberpool.worker.cli.streaming import stream_to
 from emberpool.worker.stack.embedded import EmbeddedStack
@@ -56,7 +60,7 @@ async def bound(
     settings = site_settings(
         stack,
         PROFILE.model_copy(update={"min_warm": 0}),
-        allowed_urls=(f"file://{folder}/code/",),
+        allowed_urls=(f"file://{folder}/code/", f"{packages.url}code/"),
         layer_dir=folder / "layers",
         secret_env_prefix="JOB_",
         secret_dir=folder / "secrets",
@@ -136,6 +140,30 @@ async def test_code_packages_and_secrets_are_there(bound: tuple[Site, Path], pac
     history = await site.client.get_workflow_handle(id_).fetch_history()
     kinds = [e.activity_task_scheduled_event_attributes.activity_type.name for e in history.events]
     assert kinds.count(names.PREPARE_JOB) >= 1 and names.BIND_JOB not in kinds
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_code_comes_from_a_web_server_too(
+    bound: tuple[Site, Path], packages: PackageIndex, tmp_path: Path
+) -> None:
+    """A bundle at another of fsspec's file systems, fetched once; one that is not there is refused, and a server that
+    is down may be back later."""
+    site, _ = bound
+    made = bundle(packages.folder, main_py="print('by http')")
+    name = Path(made["url"]).name
+    made["url"] = f"{packages.url}code/{name}"
+    for _ in range(2):
+        result, _ = await tool(site, "python3 main.py", bundle=made)
+        assert result.text == "by http\n", result
+    assert packages.asked[f"/code/{name}"] == 1, packages.asked
+    error, attempts = await refused(site, bundle={**made, "url": f"{made['url']}.gone", "sha256": "0" * 64})
+    assert error.startswith("InvalidInput: bundle.url: ") and attempts == 1, error
+    packages.down = True
+    try:
+        with pytest.raises(PoolUnavailable):
+            await bundle_maker(Bundle.model_validate(made))(tmp_path / "bundle")
+    finally:
+        packages.down = False
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -252,6 +280,30 @@ async def test_what_cannot_be_had_fails_once(bound: tuple[Site, Path], fields: d
     assert attempts == 1
     if kind == "escapes":
         assert "entry '../out'" in error
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_lock_is_held_to_its_hashes(bound: tuple[Site, Path], packages: PackageIndex) -> None:
+    """The resolver's own lock comes back as what it was made of. With another hash for one package, whose file the
+    index still has, nothing is installed: the error names the package, and the job never begins."""
+    site, _ = bound
+    assert packages.url
+    lock = await Resolver().lock("ember-greeting<2", JobPython(version="3.11.4", machine="x86_64", libc="2.36"))
+    assert lock.count("--hash=sha256:") == 2
+    result, _ = await tool(site, GREET, requirements=lock)
+    assert result.text == "hello from a layer\n", result
+    head, digest = lock.rstrip().rsplit(":", 1)
+    call = {"profile": "py", "caller": "c", "command": {"shell": "true"}, "task_queue": site.queue}
+    call["requirements"] = f"{head}:{digest[::-1]}"
+    handle = await site.client.start_workflow(names.TOOL_CALL, call, id=uuid.uuid4().hex, task_queue=site.queue)
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    error = raised.value.cause
+    assert isinstance(error, ApplicationError) and error.type == "InvalidInput", error
+    assert "requirements: uv: " in error.message and "Hash mismatch for `ember-words==1.5`" in error.message
+    events = (await handle.fetch_history()).events
+    kinds = {event.activity_task_scheduled_event_attributes.activity_type.name for event in events}
+    assert names.PREPARE_JOB in kinds and not kinds & {names.RUN_COMMAND, names.RUN_TOOL}, kinds
 
 
 @pytest.mark.asyncio(loop_scope="module")

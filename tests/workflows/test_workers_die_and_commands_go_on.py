@@ -27,6 +27,7 @@ from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.connection import connect
 from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.claim import PodAddress
+from emberpool.pool.model.command import Outcome
 from emberpool.pool.model.state import PodState
 from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.settings import Settings
@@ -37,14 +38,14 @@ COUNT = f"for i in 1 2 3 4 5 6 7 8; do echo $i; sleep {PAUSE_S}; done"
 
 
 async def test_a_killed_workers_command_ran_once(stack: EmbeddedStack, tmp_path: Path) -> None:
-    """SIGKILL in the middle of a command that counts: a second worker re-attaches, each number comes once. Until then
-    the heartbeats tell how long it has run, and the end of its output."""
+    """SIGKILL in the middle of a command that counts: a second worker re-attaches, each number comes once, and its
+    exit status is its own. Until then the heartbeats tell how long it has run, and the end of its output."""
     settings = site_settings(stack)
     client = await Client.connect(stack.temporal_address, plugins=[EmberpoolPlugin()])
     plan = Plan(
         profile="py",
         task_queue=settings.task_queue,
-        commands=(f"date +%N >> starts; {COUNT}", "cat starts"),
+        commands=(f"date +%N >> starts; {COUNT}; exit 7", "cat starts"),
         heartbeat_s=2.0,
     )
     flows = f"flows-{uuid.uuid4().hex[:8]}"
@@ -71,7 +72,7 @@ async def test_a_killed_workers_command_ran_once(stack: EmbeddedStack, tmp_path:
                 os.kill(first.pid, signal.SIGKILL)
                 seen = await handle.result()
     assert seen.results[0].stdout == b"".join(b"%d\n" % i for i in range(1, 9))
-    assert seen.results[0].exit_code == 0
+    assert (seen.results[0].outcome, seen.results[0].exit_code) == (Outcome.EXITED, 7)
     assert len(seen.results[1].stdout.splitlines()) == 1, "the command was started more than once"
     await client.get_workflow_handle(f"emberpool-pool/{settings.deployment}/py").terminate("the test is over")
 
@@ -80,9 +81,10 @@ async def test_a_killed_workers_command_ran_once(stack: EmbeddedStack, tmp_path:
 async def running(
     stack: EmbeddedStack, settings: Settings, command: str, **fields: Any
 ) -> AsyncGenerator[WorkflowHandle[Any, Seen]]:
-    """A workflow that runs the command and then `cat starts`, its workflow tasks served apart from its activities."""
+    """A workflow that runs the command, ends it with status 5, and runs `cat starts`; its workflow tasks are served
+    apart from its activities."""
     client = await Client.connect(stack.temporal_address, plugins=[EmberpoolPlugin()])
-    commands = (f"echo once >> starts; {command}; echo done", "cat starts")
+    commands = (f"echo once >> starts; {command}; echo done; exit 5", "cat starts")
     plan = Plan(profile="py", task_queue=settings.task_queue, commands=commands, **fields)
     flows = f"flows-{uuid.uuid4().hex[:8]}"
     async with Worker(client, task_queue=flows, workflows=FLOWS):
@@ -120,7 +122,7 @@ async def test_a_result_that_its_worker_never_delivered_is_fetched_by_the_next(
             os.kill(first.pid, signal.SIGKILL)
             async with worker_process(settings, stack, tmp_path, "second"):
                 seen = await handle.result()
-    assert [result.stdout for result in seen.results] == [b"done\n", b"once\n"]
+    assert ends(seen) == [(b"done\n", 5), (b"once\n", 0)]
 
 
 async def test_a_lease_that_was_lost_with_its_worker_is_told(stack: EmbeddedStack, tmp_path: Path) -> None:
@@ -175,9 +177,14 @@ async def test_a_worker_that_is_told_to_stop_finishes_or_hands_over(
                 seen = await handle.result()
                 assert await asyncio.wait_for(first.wait(), 20) == 0
             history = await handle.fetch_history()
-    assert [result.stdout for result in seen.results] == [b"done\n", b"once\n"]
+    assert ends(seen) == [(b"done\n", 5), (b"once\n", 0)]
     tries = attempts_in(history)
     assert max(tries) == attempts, tries
+
+
+def ends(seen: Seen) -> list[tuple[bytes, int | None]]:
+    """What each command printed, and its exit status."""
+    return [(result.stdout, result.exit_code) for result in seen.results]
 
 
 def attempts_in(history: WorkflowHistory) -> list[int]:
@@ -198,7 +205,7 @@ async def block_the_loop(seconds: float) -> None:
 async def test_a_blocked_event_loop_starts_no_second_command(site: Site) -> None:
     """Another activity holds the worker's event loop for longer than the heartbeat time-out: the server begins a second
     attempt, and that one finds the first one's command by its id (PostHog/posthog#83080)."""
-    commands = ("echo once >> starts; sleep 3.61; echo done", "cat starts")
+    commands = ("echo once >> starts; sleep 3.61; echo done; exit 5", "cat starts")
     plan = site.plan(commands=commands, heartbeat_s=1.0)
     handle = await site.client.start_workflow(
         Commands.run, plan, id=f"blocked-{uuid.uuid4().hex[:8]}", task_queue=site.queue
@@ -210,7 +217,7 @@ async def test_a_blocked_event_loop_starts_no_second_command(site: Site) -> None
             block_the_loop, 2.5, id=queue, task_queue=queue, start_to_close_timeout=timedelta(seconds=30)
         )
     seen = await handle.result()
-    assert [result.stdout for result in seen.results] == [b"done\n", b"once\n"]
+    assert ends(seen) == [(b"done\n", 5), (b"once\n", 0)]
     history = await handle.fetch_history()
     tries = attempts_in(history)
     assert max(tries) > 1, "the loop was not blocked for long enough"
