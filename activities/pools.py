@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from temporalio import activity
 
 from emberpool.activities.afterwards import Afterwards
+from emberpool.activities.applied import AppliedWeights
 from emberpool.activities.line import WaitingLine
 from emberpool.activities.metrics import Metrics, PoolMetrics, Stopwatch
 from emberpool.activities.rebuild import rebuild
@@ -42,6 +43,8 @@ class Pool:
     afterwards: Afterwards = field(default_factory=Afterwards)
     gangs: Gangs | None = None
     """What connects the pods of gangs in a cluster, if the profile has `gang_peers`."""
+    applied: AppliedWeights | None = None
+    """What callers weigh, if the profile came from Redis: it may be applied anew while this worker runs."""
     queue: KueueQueue | None = None
     """The queue that the profile names, if it names one."""
 
@@ -49,6 +52,11 @@ class Pool:
         """The caller's tag; namespace and tenant are this activity's and worker's, whatever the workflow says."""
         spec = ref.spec
         return caller_tag(self.pool_key, activity.info().namespace, self.tenant, spec.caller, spec.reuse_key)
+
+    def weight(self, caller: str) -> int:
+        """The caller's in line, as the profile says it: never a workflow's word."""
+        weights = self.profile.weights if self.applied is None else self.applied.of(self.profile)
+        return weights.get(caller, 1)
 
     async def claim(self, ref: SandboxRef, call_limit_s: float) -> ClaimReply:
         """Ask the index; if it was lost, see to its rebuilding and answer Rebuilding.
@@ -79,6 +87,7 @@ class Pool:
                 call_limit_s=call_limit_s,
                 waker=self.line.waker,
                 new_pod=self.pod_name(uuid.uuid4().hex),
+                weight=self.weight(spec.caller),
                 gang=ref.gang,
             )
         )

@@ -6,6 +6,7 @@ import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from emberpool.activities.applied import AppliedWeights
 from emberpool.activities.blobs import Blobs
 from emberpool.activities.line import WaitingLine
 from emberpool.activities.metrics import Metrics
@@ -40,12 +41,18 @@ async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics
     client = await stack.enter_async_context(EmberdClient(key, settings.trust()))
     redis = await connect(settings.redis_url)
     stack.push_async_callback(redis.aclose)
-    profiles = settings.all_profiles() or await ProfileStore(redis, settings.deployment).read()
+    profiles, applied = settings.all_profiles(), None
+    if not profiles:
+        store = ProfileStore(redis, settings.deployment)
+        profiles, applied = await store.read(), AppliedWeights(store)
     if not profiles:
         raise InvalidInput(
             "profiles_file",
             "none is given, nor was one applied: write one, and name its file or `emberpool profile apply` it",
         )
+    if applied is not None:
+        following = asyncio.create_task(applied.follow(), name="emberpool-applied-weights")
+        stack.push_async_callback(_ended, following)
     pools: list[Pool] = []
     for profile in profiles:
         index = RedisIndex(redis, settings.deployment, profile.name)
@@ -66,6 +73,7 @@ async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics
             pool_key=key,
             metrics=(metrics or Metrics()).of(profile.name),
             gangs=open_gangs(profile, settings, stack),
+            applied=applied,
             queue=open_queue(profile, settings, stack),
         )
         stack.push_async_callback(pool.afterwards.aclose)

@@ -15,6 +15,7 @@ from emberpool.pool.model.frozen import Frozen
 from emberpool.pool.model.ids import BootId, PodName, PodUid, RequestId, Tag
 from emberpool.pool.model.recycle import Attestation
 from emberpool.pool.model.state import PodState
+from emberpool.pool.model.weight import HEAVIEST
 
 
 class ClaimRequest(Frozen):
@@ -39,6 +40,8 @@ class ClaimRequest(Frozen):
     """Id of the worker whose wake list is told when the request is served; empty keeps the one known."""
     new_pod: PodName
     """Name to use if a pod must be created for this request."""
+    weight: int = Field(default=1, ge=1, le=HEAVIEST)
+    """The caller's weight in line: one of weight 3 gets three pods for each one of weight 1."""
     gang: Gang | None = None
     """The gang that it belongs to. The first claim of any member puts all of them in line, alike but for their ids."""
 

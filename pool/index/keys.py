@@ -9,7 +9,7 @@ cluster, and two deployments on one Redis never meet. Scripts make the names (sc
 | rebuild_lock | the one rebuilder | its TTL |
 | targets | version, ceiling, min_warm | for ever |
 | names | every pod | for ever |
-| pod:NAME | a pod's record: fields that have never been anything but "" or 0 are not stored | until it is gone |
+| pod:NAME | a pod's record: fields that have never been anything but "" or 0 (or a weight of 1) are not stored | until it is gone |
 | pods:STATE | pods in a state, by since when | for ever |
 | fresh, fresh:IMAGE | idle pods never used, by since when | for ever |
 | exact:TAG:FINGERPRINT:IMAGE, same:TAG:IMAGE, tag:TAG | idle used pods, by since when | while not empty |
@@ -21,7 +21,7 @@ cluster, and two deployments on one Redis never meet. Scripts make the names (sc
 | quiet | leases and waits, by when they were last touched or asked about | for ever |
 | deadlines | waits, by deadline | for ever |
 | arrivals | requests in line, by when they came | for ever |
-| line | callers in line, by virtual time | for ever |
+| line | callers in line, by virtual time: what their grants have cost them | for ever |
 | line:of:CALLER, line:tag:TAG, line:image:IMAGE | requests in line, by rank | while not empty |
 | line:time, line:ranks | the line's virtual time; a counter | for ever |
 | caller:CALLER | virtual time of a caller that left the line | ten minutes |

@@ -1,6 +1,9 @@
 """The numbers that the index's transitions go by, each with its unit and its reason."""
 
+from pydantic import Field
+
 from emberpool.pool.model.frozen import Frozen
+from emberpool.pool.model.weight import HEAVIEST
 
 PRIORITIES = 4096
 """Priorities lie between minus and plus this; others are taken as the nearest."""
@@ -20,8 +23,11 @@ class IndexLimits(Frozen):
     """An idle pod is not drained for another caller before it has been idle for this long: against thrash."""
     stuck_ms: int = 30_000
     """A recycle older than this is taken again by whoever asks, with a higher epoch."""
+    turn: int = Field(default=HEAVIEST, ge=HEAVIEST)
+    """The line's virtual time in which a caller of weight N has N grants; so no less than the highest weight."""
     lead: int = 4
-    """Grants that a caller may be ahead of who waits longest and still be handed its own pods."""
+    """Turns that a caller may be ahead of who waits longest and still be handed its own pods: as many grants for one of
+    weight 1."""
     look: int = 16
     """Entries of an ordered set that one script looks through: keeps every step O(log n)."""
     batch: int = 32

@@ -86,6 +86,7 @@ class RedisIndex:
             request.new_pod,
             request.gang.id if request.gang else "",
             json.dumps(request.gang.members) if request.gang else "[]",
+            request.weight,
         )
         return claim_reply(reply)
 

@@ -14,6 +14,7 @@ from emberpool.pool.model.frozen import Strict
 from emberpool.pool.model.gpu_share import Sharing
 from emberpool.pool.model.kubernetes import KubernetesPods
 from emberpool.pool.model.recycle import RecycleTier
+from emberpool.pool.model.weight import Weights, check_weights
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 """A DNS label that leaves room for a pod's suffix within Kubernetes' 63 characters."""
@@ -92,6 +93,9 @@ class Profile(Strict):
     is started anew in place, at most once in ten minutes; else it is deleted."""
     isolation: Isolation = Isolation.BUBBLEWRAP
     network: Network = Network.NONE
+    weights: Weights = Field(default_factory=dict[str, int])
+    """What callers weigh in the line, 1 to 1000 by name; 1 for who is not named. A full pool gives one of weight 3 three
+    pods for each one of weight 1 while both wait. It holds for the callers of that name of every tenant."""
     gang_peers: bool = False
     """Whether pods of one gang may reach each other. Rooms of isolated local pods then have a network of their own, and
     those of a gang one in common; plain ones share the host's loopback with everything. Kubernetes pods get a network
@@ -106,6 +110,12 @@ class Profile(Strict):
     def _name(cls, value: str) -> str:
         if not NAME.fullmatch(value):
             raise ValueError("use 1-40 lower-case letters, digits and dashes, as in 'python-small'")
+        return value
+
+    @field_validator("weights")
+    @classmethod
+    def _weights(cls, value: Weights) -> Weights:
+        check_weights(value)
         return value
 
     @model_validator(mode="after")

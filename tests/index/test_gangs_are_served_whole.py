@@ -22,7 +22,7 @@ async def test_all_at_once(index: RedisIndex) -> None:
 
 
 async def test_from_every_source_at_once(index: RedisIndex) -> None:
-    """One gang takes its caller's own pod, a fresh one, a starting one, a standby one, a swapped one, a new one."""
+    """One gang takes its caller's own pod, a fresh one, a standby one, a starting one, a swapped one, a new one."""
     await index.set_targets(2, 6, 0)
     await warm(index, "own")
     await used(index, "r1")
@@ -34,7 +34,7 @@ async def test_from_every_source_at_once(index: RedisIndex) -> None:
     await index.reserve_warm(PodName("starting"), "base")
     gang = gang_of("g", 6)
     replies = await ask_gang(index, gang)
-    assert [reply.kind for reply in replies] == ["wait", "wait", "wait", "promote", "swap", "provision"], replies
+    assert [reply.kind for reply in replies] == ["wait", "wait", "promote", "wait", "swap", "provision"], replies
     for reply in replies:
         if isinstance(reply, Promote | Swap | Provision):
             await ready(index, reply.pod)
@@ -44,8 +44,8 @@ async def test_from_every_source_at_once(index: RedisIndex) -> None:
     assert [reply.source for reply in whole if isinstance(reply, Claimed)] == [
         Source.REUSE,
         Source.FRESH,
-        Source.COLD,
         Source.STANDBY,
+        Source.COLD,
         Source.SWAP,
         Source.COLD,
     ]

@@ -29,7 +29,7 @@ from emberpool.pool.index.limits import IndexLimits
 EXAMPLES = 25
 STEPS = 150
 DIGIT = st.integers(0, 9)
-CALM = weighed(tuple("claim*6 step*3 call*4 end release*3 recycle*4 ready*3 gone*2 warm tick*2 expire".split()))
+CALM = weighed(tuple("claim*6 step*3 call*4 end release*3 recycle*4 ready*3 gone*2 warm tick*2 weigh expire".split()))
 """What happens where nothing goes wrong."""
 
 

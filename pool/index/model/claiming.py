@@ -71,6 +71,7 @@ class Claiming:
             state="waiting",
             tag=request.tag,
             caller=request.caller,
+            weight=request.weight,
             image=request.image,
             fingerprint=request.fingerprint,
             hold_ms=milliseconds(request.hold_s),
@@ -91,7 +92,7 @@ class Claiming:
         lease.waker = request.waker or lease.waker
         if lease.queued:
             lease.new_pod = request.new_pod
-        lease.limit_ms = milliseconds(request.call_limit_s)
+        lease.limit_ms, lease.weight = milliseconds(request.call_limit_s), request.weight
         if lease.holder is None:
             lease.holder, lease.caller, lease.detached = request.holder, request.caller, False
         return self._advance(request.request_id, new=False)

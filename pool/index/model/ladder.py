@@ -35,7 +35,7 @@ class Ladder:
         if not may_serve(pod.tag, lease.tag):
             raise ValueError(f"pod {name} was used under another tag")
         if lease.state != "reserved":
-            self._line.charge(lease.caller)
+            self._line.charge(lease)
         self._line.leave(request_id)
         memory.deadlines.discard(request_id)
         # Higher than on any pod that the request had before, so that a late word about that one is not taken for this;
@@ -125,7 +125,7 @@ class Ladder:
     ) -> None:
         """The pod will be the request's; `timed` (or detached): until then it still waits, with its deadline."""
         lease = self._memory.leases[request_id]
-        self._line.charge(lease.caller)
+        self._line.charge(lease)
         self._line.leave(request_id)
         self._memory.change(name, state, reserved=request_id, **edits)
         lease.state, lease.pod, lease.source, lease.reserved_at = "reserved", name, source, self._memory.now
@@ -198,10 +198,10 @@ class Ladder:
         shelf = self._memory.shelf
         if (name := shelf("fresh", lease.image).last()) is not None:
             self.lease(request_id, name, Source.FRESH)
-        elif (name := shelf("open", lease.image).first()) is not None:
-            self._reserve_starting(request_id, name)
         elif (name := shelf("standby", lease.image).last()) is not None:
             self._reserve(request_id, name, Source.STANDBY, timed=False, state=PodState.PROMOTING)
+        elif (name := shelf("open", lease.image).first()) is not None:
+            self._reserve_starting(request_id, name)
         return name is not None
 
     def _take_other_image(self, request_id: str, lease: Lease) -> bool:

@@ -1,4 +1,4 @@
-"""The line: fair between callers by the grants that each has had; within one, first come first served, by priority."""
+"""The line: fair between callers by the grants that each has had, for its weight; within one, first come first served, by priority."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,16 @@ PRIORITY_STEP = 2**40
 """Ranks between two priorities: more requests than ever stand in one line."""
 
 
+def after_grant(time: int, weight: int, turn: int) -> int:
+    """A caller's virtual time once it had one more grant: it has `weight` of them in each turn, all as nearly alike as
+    whole numbers can be."""
+    gone = time % turn
+    ends = (gone * weight // turn + 1) * turn
+    return time - gone + -(-ends // weight)
+
+
 class Line:
-    """Requests that wait. A caller's virtual time is the number of its grants, never behind the line's own."""
+    """Requests that wait. A caller's virtual time is what its grants have cost it, never behind the line's own."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -46,7 +54,7 @@ class Line:
     def in_share(self, caller: str) -> bool:
         """Whether a caller may take its own pods past the others."""
         first = self.callers.lowest()
-        if first is None or self._time_of(caller) - first <= self._memory.limits.lead:
+        if first is None or self._time_of(caller) - first <= self._memory.limits.lead * self._memory.limits.turn:
             return True
         member = self.gatherer()
         return member is not None and member.caller == caller
@@ -72,12 +80,12 @@ class Line:
         self.gathering.add(lease.gang, gang.begun)
         return True
 
-    def charge(self, caller: str) -> None:
-        """A grant costs its caller one step, but only while somebody waits."""
-        first = self.callers.lowest()
+    def charge(self, lease: Lease) -> None:
+        """A grant costs its caller its part of a turn, but only while somebody waits."""
+        first, caller = self.callers.lowest(), lease.caller
         if first is None:
             return
-        after = self._time_of(caller) + 1
+        after = after_grant(self._time_of(caller), lease.weight, self._memory.limits.turn)
         self._memory.line_time = max(first, self._memory.line_time)
         self._remember(caller, after)
         if caller in self.callers:

@@ -83,6 +83,8 @@ class Lease:
     pod: str = ""
     epoch: int = 0
     caller: str = ""
+    weight: int = 1
+    """Its caller's in line, as its last claim said."""
     image: str = ""
     fingerprint: str = ""
     hold_ms: int = 0

@@ -34,7 +34,7 @@ local function lease_pod(id, lease, name, pod, source)
     error('emberpool: pod ' .. name .. ' was used under another tag')
   end
   if lease.state ~= 'reserved' and anyone_waits() then
-    rare.charge(lease.caller)
+    rare.charge(lease)
   end
   if lease.queued == '1' then
     rare.line_leave(id, lease)

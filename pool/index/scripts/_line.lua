@@ -1,8 +1,9 @@
 -- The line: fair between callers by start-time fair queueing, first come first served (after priority) within one.
 --
--- `line` holds the callers that wait, by their virtual time: the number of grants they have had, never behind the line's
--- own time. `line:of:CALLER` holds one caller's requests by rank, `line:tag:TAG` and `line:image:IMAGE` the same requests
--- by what could serve them, `arrivals` all of them by when they came.
+-- `line` holds the callers that wait, by their virtual time: what their grants have cost them, never behind the line's own
+-- time. It goes in turns of `limits.turn`, in each of which a caller of weight N has N grants. `line:of:CALLER` holds one
+-- caller's requests by rank, `line:tag:TAG` and `line:image:IMAGE` the same requests by what could serve them, `arrivals`
+-- all of them by when they came.
 --
 -- A gang stands in it with every member as a request of its own, in `line:gang:GANG` too. It gathers pods only once it has
 -- come to the head; from then on, as long as it lacks pods, it stands in `gangs`, by when it began, and that is the head of
@@ -42,24 +43,29 @@ function rare.gatherer()
   return gathering_gang() and lease_of(rare.line_first())
 end
 
--- Whether a caller may take its own pods past the others: it is at most `lead` grants ahead of who waits longest, or its
+-- Whether a caller may take its own pods past the others: it is at most `lead` turns ahead of who waits longest, or its
 -- gang is gathering.
 function rare.in_share(caller)
   local first = line_time()
-  if not first or caller_time(caller) - first <= limits.lead then
+  if not first or caller_time(caller) - first <= limits.lead * limits.turn then
     return true
   end
   local member = rare.gatherer()
   return member and member.caller == caller
 end
 
--- A grant costs its caller one step of virtual time, but only while somebody waits.
-function rare.charge(caller)
+-- A grant costs its caller its part of a turn, but only while somebody waits. The parts are whole numbers, so they are not
+-- all alike: each ends where its share of the turn does, rounded up, and the last one with the turn. So nothing is lost by
+-- rounding, and no grant is free.
+function rare.charge(lease)
   local first = line_time()
   if not first then
     return
   end
-  local after = caller_time(caller) + 1
+  local caller, weight, turn = lease.caller, tonumber(lease.weight) or 1, limits.turn
+  local before = caller_time(caller)
+  local gone = before % turn
+  local after = before - gone + math.ceil((math.floor(gone * weight / turn) + 1) * turn / weight)
   call('SET', key('line', 'time'), text(math.max(first, number(call('GET', key('line', 'time'))))))
   call('SET', key('caller', caller), text(after), 'PX', limits.caller_ms)
   if call('ZSCORE', key('line'), caller) then

@@ -103,7 +103,7 @@ local function text(value)
 end
 
 -- What the fields of a record are that it lacks; also which are numbers. None lacks its state, and 32 fields fit into a
--- table that 33 would double.
+-- table that 33 would double: so a request's weight is not among them. It is text, and lacking where it is 1.
 local function no_pod()
   return {
     uid = '', boot = '', endpoint = '', image = '', fingerprint = '', tag = '', epoch = 0, lease = '',

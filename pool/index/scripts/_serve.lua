@@ -5,7 +5,7 @@
 function rare.reserve_pod(id, lease, name, pod, source, edits, timed)
   timed = timed or lease.detached == '1'
   if anyone_waits() then
-    rare.charge(lease.caller)
+    rare.charge(lease)
   end
   if lease.queued == '1' then
     rare.line_leave(id, lease)

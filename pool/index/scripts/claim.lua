@@ -1,7 +1,8 @@
 -- Take, reserve or wait for a pod; the same request gets the same answer.
 -- KEYS[1]: generation. ARGV: 1 request id, 2 tag, 3 caller, 4 image, 5 fingerprint, 6 hold ms, 7 wait ms, 8 priority,
 --   9 holder (JSON), 10 epoch or '', 11 limit of the call, ms (0: no call begins),
---   12 waker or '', 13 name for a new pod, 14 gang or '', 15 request ids of all of the gang, in order (JSON list).
+--   12 waker or '', 13 name for a new pod, 14 gang or '', 15 request ids of all of the gang, in order (JSON list),
+--   16 the caller's weight in line.
 -- Replies: {'claimed', pod, uid, boot id, endpoint, epoch, tag, source, '1' if new, attestation (JSON) or ''},
 --   {'promote', pod}, {'swap', pod, image}, {'provision', pod, image}, {'wait', ms left, pod set draining or ''},
 --   {'lost', reason}, {'closed'}, {'expired', '' or why it could never be served}, {'mismatch'}, {'rebuilding'}.
@@ -27,7 +28,7 @@ local function new_lease(request, pod_name)
     state = 'waiting', tag = tag, caller = ARGV[3], image = ARGV[4], fingerprint = ARGV[5], hold_ms = number(ARGV[6]),
     priority = priority, rank = next_rank(priority), arrival = now, deadline = now + number(ARGV[7]), holder = ARGV[9],
     waker = ARGV[12], new_pod = pod_name, limit_ms = number(ARGV[11]), touched = now,
-    gang = ARGV[14], gathering = ARGV[14] ~= '' and '1' or '',
+    gang = ARGV[14], gathering = ARGV[14] ~= '' and '1' or '', weight = ARGV[16] ~= '1' and ARGV[16] or nil,
   })
 end
 
@@ -82,6 +83,9 @@ else
   lease.waker = ARGV[12] ~= '' and ARGV[12] or lease.waker
   lease.new_pod = lease.queued == '1' and ARGV[13] or lease.new_pod
   lease.limit_ms = number(ARGV[11])
+  if (lease.weight or '1') ~= ARGV[16] then
+    lease.weight = ARGV[16]
+  end
   if lease.holder == '' then
     -- Restored from a pod's account, which does not know its holder.
     lease.holder, lease.caller, lease.detached = ARGV[9], ARGV[3], ''
