@@ -11,8 +11,8 @@ from scenarios.flows import FLOWS, Commands, Plan
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from emberpool.pool.index.connection import IndexRedis
-from emberpool.pool.index.keys import profiles_key
+from emberpool.pool.index.connection import IndexRedis, connect
+from emberpool.pool.index.keys import key_base, profiles_key
 from emberpool.pool.index.profile_store import ProfileStore
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile
@@ -58,6 +58,45 @@ async def test_a_worker_without_a_file_serves_what_was_applied(stack: EmbeddedSt
         manager = f"emberpool-pool/{settings.deployment}/applied"
         await client.get_workflow_handle(manager).terminate("the test is over")
     assert seen.results[0].stdout == b"served\n"
+
+
+async def test_running_workers_take_new_weights(stack: EmbeddedStack, tmp_path: Path) -> None:
+    """What a caller weighs goes with the claims of a worker that serves what was applied; another weight, applied while
+    it runs, with those that it makes soon after."""
+    settings = site_settings(stack).model_copy(update={"profiles": ()})
+    text = "{name: weighed, min_warm: 0, max_pods: 1, weights: {tester: %d}}\n"
+
+    def apply(weight: int) -> None:
+        (tmp_path / "p.yaml").write_text(text % weight)
+        done = emberpool("profile", "apply", "p.yaml", cwd=tmp_path, env=variables(stack, settings))
+        assert done.returncode == 0, done.stderr
+
+    apply(3)
+    client = await Client.connect(stack.temporal_address, plugins=[EmberpoolPlugin(settings)])
+    plan = Plan(profile="weighed", task_queue=settings.task_queue, commands=("true",))
+    async with Worker(client, task_queue=settings.task_queue, workflows=FLOWS), await connect(settings.redis_url) as redis:
+
+        async def weights() -> list[str | None]:
+            """Of all requests so far, by when they came."""
+            base = key_base(settings.deployment, "weighed")
+            leases = [await redis.commands.hgetall(key) async for key in redis.commands.scan_iter(f"{base}lease:*")]
+            return [lease.get("weight") for lease in sorted(leases, key=lambda lease: int(lease["arrival"]))]
+
+        async def ran() -> None:
+            name = f"weighed-{uuid.uuid4().hex[:8]}"
+            await client.execute_workflow(Commands.run, plan, id=name, task_queue=settings.task_queue)
+
+        await ran()
+        assert await weights() == ["3"]
+        apply(5)
+
+        async def heard() -> bool:
+            await ran()
+            return (await weights())[-1] == "5"
+
+        await wait_until(heard)
+        manager = f"emberpool-pool/{settings.deployment}/weighed"
+        await client.get_workflow_handle(manager).terminate("the test is over")
 
 
 def test_a_wrong_file_writes_nothing(tmp_path: Path) -> None:

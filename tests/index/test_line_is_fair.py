@@ -1,13 +1,16 @@
 """Waiting is fair between callers, in order within one, and ends at its deadline."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from fixtures.pods import age, claimed, ready, recycle, released, request, used, warm
+import pytest
+from fixtures.pods import age, ask_gang, claimed, gang_of, ready, recycle, released, request, used, warm
 from fixtures.waiting import wait_until
 
 from emberpool.pool.index.caller import Argument, ScriptCaller
 from emberpool.pool.index.limits import IndexLimits
+from emberpool.pool.index.model.line import after_grant
 from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.index.scripts import Script
 from emberpool.pool.model.claim import Claimed, Expired, Provision, Wait
@@ -220,3 +223,92 @@ async def test_room_is_made_for_who_waits(index: RedisIndex) -> None:
     await age(index, "p1", 2)
     await index.expire(10)
     assert [pod.name for pod in await index.pods(PodState.DRAINING, 10)] == ["p1"]
+
+
+async def test_weights_share_the_pods(index: RedisIndex) -> None:
+    """A caller of weight 3 gets three pods for each one of a caller of weight 1 while both wait, spread evenly."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    for number in range(9):
+        await index.claim(request(f"a{number}", weight=3))
+    for number in range(3):
+        await index.claim(request(f"b{number}", "b"))
+    order = await served_in_order(index, "p1", 12)
+    assert [name[0] for name in order] == list("abaaabaaabaa")
+    assert [name for name in order if name[0] == "a"] == [f"a{number}" for number in range(9)]
+
+
+async def test_the_heaviest_starves_nobody(index: RedisIndex) -> None:
+    """Beside a caller of weight 1000 that never runs short, one of weight 1 has its pod in every turn, to the grant."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    batch = _Batch(index, Script.CLAIM)
+    crowd = RedisIndex(index.redis, index.deployment, index.name)
+    crowd._run = batch  # pyright: ignore[reportPrivateUsage]
+    for number in range(1_100):
+        await crowd.claim(request(f"a{number}", weight=1000))
+    await batch.send()
+    for number in range(2):
+        await index.claim(request(f"b{number}", "b"))
+    order = await served_in_order(index, "p1", 1_010)
+    assert [place for place, name in enumerate(order) if name[0] == "b"] == [1, 1_002]
+
+
+@pytest.mark.parametrize("weight", [1, 2, 3, 7, 16, 333, 997, 999, 1000])
+def test_every_turn_has_a_weights_grants(weight: int) -> None:
+    """In each turn a caller has as many grants as it weighs, wherever it came in: nothing is lost by rounding, no grant
+    is free, and none costs more than one of equal parts, rounded up."""
+    turn = IndexLimits().turn
+    for start in (0, 1, 499, turn - 1):
+        time, grants = start, list[int]()
+        while time < 3 * turn:
+            time = after_grant(time, weight, turn)
+            grants.append(time)
+        ends = [len([one for one in grants if turn * number < one <= turn * (number + 1)]) for number in (1, 2)]
+        steps = [after - before for before, after in pairwise([start, *grants])]
+        assert ends == [weight, weight] and min(steps) >= 1 and max(steps) <= -(-turn // weight)
+
+
+@pytest.mark.parametrize(("weight", "grants"), [(1, 5), (2, 9)])
+async def test_a_share_is_as_large_as_the_weight(index: RedisIndex, weight: int, grants: int) -> None:
+    """How often a caller is handed its own pod past the others goes by its weight, too."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "a0", weight=weight)
+    await index.claim(request("b1", "b"))
+    kinds: list[str] = []
+    while "must_drain" not in kinds:
+        number = len(kinds) + 1
+        await index.claim(request(f"a{number}", weight=weight))
+        await released(index, f"a{number - 1}")
+        kinds.append((await recycle(index, "p1")).kind)
+    assert kinds == ["handed_to"] * grants + ["must_drain"]
+
+
+async def test_a_new_weight_holds_for_who_waits_already(index: RedisIndex) -> None:
+    """A waiting request that asks again, as all do, is charged by the weight that it comes with."""
+    await index.set_targets(2, 1, 0)
+    await warm(index, "p1")
+    await claimed(index, "r0", "z")
+    for number in range(4):
+        await index.claim(request(f"a{number}"))
+        await index.claim(request(f"b{number}", "b"))
+    for number in range(4):
+        await index.claim(request(f"b{number}", "b", weight=4))
+    assert await served_in_order(index, "p1", 6) == ["a0", "b0", "b1", "b2", "b3", "a1"]
+
+
+async def test_a_gang_is_charged_by_its_callers_weight(index: RedisIndex) -> None:
+    """Every member of a gang costs its caller what a single request of it would."""
+    await index.set_targets(2, 4, 0)
+    await warm(index, "p1", "p2", "p3", "p4")
+    for number in range(4):
+        await claimed(index, f"z{number}", "z")
+    await index.claim(request("b0", "b"))
+    await ask_gang(index, gang_of("g", 4), weight=4)
+    for number in range(1, 5):
+        await index.pod_gone(PodName(f"p{number}"), "test")
+    turn = IndexLimits().turn
+    assert await index.redis.commands.get(f"{index.base}caller:a") == str(turn)

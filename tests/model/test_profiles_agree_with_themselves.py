@@ -16,6 +16,11 @@ from emberpool.pool.model.profile import parse_profiles
         ("{name: a, provider: kubernetes, least_tier: restart}", "a job has its pod's network"),
         ("{name: a, provider: kubernetes, least_tier: sweep}", "a job has its pod's network"),
         ("{name: a, provider: kubernetes, kubernetes: {ask_capabilities: false}}", "no room can be made"),
+        ("{name: a, weights: {x: 0}}", r"weights: 'x' has 0: use a whole number from 1 to 1000"),
+        ("{name: a, weights: {x: 1001}}", r"weights: 'x' has 1001: use a whole number from 1 to 1000"),
+        ("{name: a, weights: {x: 1.5}}", r"weights\.x: Input should be a valid integer"),
+        ("{name: a, weights: {x: yes}}", r"weights\.x: Input should be a valid integer"),
+        ("{name: a, weights: {'': 2}}", "weights: one caller has no name: name it"),
         ("{name: a, provider: kubernetes, gang_peers: true}", "which each job has a network of its own"),
     ],
 )
