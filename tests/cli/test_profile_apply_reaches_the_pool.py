@@ -74,7 +74,10 @@ async def test_running_workers_take_new_weights(stack: EmbeddedStack, tmp_path: 
     apply(3)
     client = await Client.connect(stack.temporal_address, plugins=[EmberpoolPlugin(settings)])
     plan = Plan(profile="weighed", task_queue=settings.task_queue, commands=("true",))
-    async with Worker(client, task_queue=settings.task_queue, workflows=FLOWS), await connect(settings.redis_url) as redis:
+    async with (
+        Worker(client, task_queue=settings.task_queue, workflows=FLOWS),
+        await connect(settings.redis_url) as redis,
+    ):
 
         async def weights() -> list[str | None]:
             """Of all requests so far, by when they came."""

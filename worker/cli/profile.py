@@ -58,8 +58,8 @@ def apply(
 ) -> None:
     """Write profiles into the deployment's Redis and tell their pool managers. Nothing is written if a file is wrong.
 
-    Running managers take new numbers (max_pods, min_warm) at once, workers new weights within two seconds; the rest they
-    read as they start. With EMBERPOOL_PROFILES_FILE they read that file, as they start, and nothing of this.
+    Running managers take new numbers (max_pods, min_warm) at once, and workers new weights within two seconds; the rest
+    workers read as they start. With EMBERPOOL_PROFILES_FILE they read that file, as they start, and nothing of this.
 
     [bold]Example[/bold]
 
