@@ -22,7 +22,7 @@ class AppliedWeights:
         self._by_profile: dict[str, Mapping[str, int]] = {}
 
     def of(self, profile: Profile) -> Mapping[str, int]:
-        """The latest that is known; the profile's own until it was looked for, and of one that is not there any more."""
+        """The latest that is known; until then the profile's own."""
         return self._by_profile.get(profile.name, profile.weights)
 
     async def follow(self) -> None:

@@ -9,14 +9,14 @@ cluster, and two deployments on one Redis never meet. Scripts make the names (sc
 | rebuild_lock | the one rebuilder | its TTL |
 | targets | version, ceiling, min_warm | for ever |
 | names | every pod | for ever |
-| pod:NAME | a pod's record: fields that have never been anything but "" or 0 (or a weight of 1) are not stored | until it is gone |
+| pod:NAME | a pod's record, without the fields that were never anything but "" or 0 | until it is gone |
 | pods:STATE | pods in a state, by since when | for ever |
 | fresh, fresh:IMAGE | idle pods never used, by since when | for ever |
 | exact:TAG:FINGERPRINT:IMAGE, same:TAG:IMAGE, tag:TAG | idle used pods, by since when | while not empty |
 | keep | idle used pods, by keep-alive deadline | for ever |
 | open:IMAGE, standby:IMAGE | starting and standby pods that nobody reserved | while not empty |
 | soon:TAG:IMAGE | dirty and recycling pods that nobody reserved | while not empty |
-| lease:ID | a request's record, in the same way | until it ends, then an hour |
+| lease:ID | a request's record, in the same way; also without a weight of 1 | until it ends, then an hour |
 | expiry | leases, by when they expire | for ever |
 | quiet | leases and waits, by when they were last touched or asked about | for ever |
 | deadlines | waits, by deadline | for ever |

@@ -94,8 +94,8 @@ class Profile(Strict):
     isolation: Isolation = Isolation.BUBBLEWRAP
     network: Network = Network.NONE
     weights: Weights = Field(default_factory=dict[str, int])
-    """What callers weigh in the line, 1 to 1000 by name; 1 for who is not named. A full pool gives one of weight 3 three
-    pods for each one of weight 1 while both wait. It holds for the callers of that name of every tenant."""
+    """What callers weigh in the line, 1 to 1000 by name; 1 for who is not named. A full pool gives one of weight 3
+    three pods for each one of weight 1 while both wait. It holds for the callers of that name of every tenant."""
     gang_peers: bool = False
     """Whether pods of one gang may reach each other. Rooms of isolated local pods then have a network of their own, and
     those of a gang one in common; plain ones share the host's loopback with everything. Kubernetes pods get a network

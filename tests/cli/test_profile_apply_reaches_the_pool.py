@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fixtures.command_line import emberpool
+from fixtures.index_checks import snapshot
 from fixtures.stack import running_site, site_settings
 from fixtures.waiting import wait_until
 from scenarios.flows import FLOWS, Commands, Plan
@@ -12,8 +13,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from emberpool.pool.index.connection import IndexRedis, connect
-from emberpool.pool.index.keys import key_base, profiles_key
+from emberpool.pool.index.keys import profiles_key
 from emberpool.pool.index.profile_store import ProfileStore
+from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.errors import InvalidInput
 from emberpool.pool.model.profile import Profile
 from emberpool.worker.plugin import EmberpoolPlugin
@@ -78,12 +80,12 @@ async def test_running_workers_take_new_weights(stack: EmbeddedStack, tmp_path: 
         Worker(client, task_queue=settings.task_queue, workflows=FLOWS),
         await connect(settings.redis_url) as redis,
     ):
+        index = RedisIndex(redis, settings.deployment, "weighed")
 
-        async def weights() -> list[str | None]:
+        async def weights() -> list[str]:
             """Of all requests so far, by when they came."""
-            base = key_base(settings.deployment, "weighed")
-            leases = [await redis.commands.hgetall(key) async for key in redis.commands.scan_iter(f"{base}lease:*")]
-            return [lease.get("weight") for lease in sorted(leases, key=lambda lease: int(lease["arrival"]))]
+            leases = (await snapshot(index)).leases.values()
+            return [lease["weight"] for lease in sorted(leases, key=lambda lease: int(lease["arrival"]))]
 
         async def ran() -> None:
             name = f"weighed-{uuid.uuid4().hex[:8]}"

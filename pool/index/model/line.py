@@ -1,4 +1,5 @@
-"""The line: fair between callers by the grants that each has had, for its weight; within one, first come first served, by priority."""
+"""The line: fair between callers by the grants that each has had, for its weight; within one, first come first
+served, by priority."""
 
 from collections.abc import Sequence
 
