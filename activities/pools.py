@@ -11,7 +11,7 @@ from temporalio import activity
 from emberpool.activities.afterwards import Afterwards
 from emberpool.activities.line import WaitingLine
 from emberpool.activities.metrics import Metrics, PoolMetrics, Stopwatch
-from emberpool.activities.rebuild import rebuild
+from emberpool.activities.rebuild import Rebuilder
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.contract import ClaimRequest, PoolIndex
 from emberpool.pool.model.claim import ClaimReply, Rebuilding, SandboxRef
@@ -40,6 +40,7 @@ class Pool:
     pool_key: bytes = field(repr=False)
     metrics: PoolMetrics
     afterwards: Afterwards = field(default_factory=Afterwards)
+    rebuilder: Rebuilder = field(default_factory=Rebuilder)
     gangs: Gangs | None = None
     """What connects the pods of gangs in a cluster, if the profile has `gang_peers`."""
     queue: KueueQueue | None = None
@@ -51,7 +52,7 @@ class Pool:
         return caller_tag(self.pool_key, activity.info().namespace, self.tenant, spec.caller, spec.reuse_key)
 
     async def claim(self, ref: SandboxRef, call_limit_s: float) -> ClaimReply:
-        """Ask the index; if it was lost, see to its rebuilding and answer Rebuilding.
+        """Ask the index; if it was lost, begin its rebuilding and answer Rebuilding.
 
         Raises:
             PoolUnavailable: the index cannot be reached.
@@ -84,7 +85,7 @@ class Pool:
         )
         self.metrics.claim_answered(reply, watch.seconds, new=ref.epoch is None)
         if isinstance(reply, Rebuilding):
-            await rebuild(self)
+            self.rebuilder.begin(self)
         return reply
 
     def pod_name(self, seed: str) -> PodName:
