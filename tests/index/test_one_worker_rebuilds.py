@@ -164,15 +164,15 @@ async def test_a_rebuilder_that_is_stopped_gives_way(lost: RedisIndex, another: 
     """A worker that shuts down leaves the lock to the next, also when it has begun to write."""
     pods = Pods({"p1": 0.0 if writing else 1.5})
     pool = worker(lost, pods)
+    begun = asyncio.Event()
     if writing:
-        hold, begun = cast(Any, lost), asyncio.Event()
 
         async def never(who: str, _: object) -> bool:
             await lost.redis.commands.set(f"{lost.base}rebuild_lock", f"{who}/token of its pages", px=30_000)
             begun.set()
             return await asyncio.sleep(FOREVER, False)
 
-        hold.rebuild = never
+        cast(Any, lost).rebuild = never
     pool.rebuilder.begin(pool)
     pool.rebuilder.begin(pool)
     await (begun.wait() if writing else asking(pods))
