@@ -25,7 +25,6 @@ from emberpool.activities.models import (
     WarmOutput,
 )
 from emberpool.activities.pools import Pool, Pools
-from emberpool.activities.rebuild import rebuild
 from emberpool.activities.recycle import delete
 from emberpool.activities.start import start_warm
 from emberpool.pool.index.contract import PodRecord, PoolCounts, Reserved
@@ -86,7 +85,7 @@ class Managing:
                 counts = await pool.index.counts()
             retire = await pool.index.retire_idle(limit=50)
         except IndexRebuilding:
-            await rebuild(pool)
+            pool.rebuilder.begin(pool)
             return None
         except PoolUnavailable as error:
             # Looked for again at once, rather than at a retry's growing pauses: claims wait for the targets.

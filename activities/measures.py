@@ -103,6 +103,18 @@ LEASES: Final = Measure("emberpool_leases", _G, "Sandboxes that hold a pod.")
 WAITING: Final = Measure("emberpool_waiting_requests", _G, "Requests in line.")
 OLDEST_WAIT: Final = Measure("emberpool_oldest_wait_seconds", _G, "How long the oldest request in line has waited.")
 INDEX_UP: Final = Measure("emberpool_index_up", _G, "1 if the pool's index answered this scrape, 0 if not.")
+REBUILD_SECONDS: Final = Measure(
+    "emberpool_index_rebuild_seconds",
+    _H,
+    "Rebuilds of a lost index from the pods' accounts. outcome: done, lost (to another worker) or failed.",
+    ("profile", "outcome"),
+)
+REBUILT_PODS: Final = Measure(
+    "emberpool_index_rebuild_pods_total",
+    _C,
+    "Pods asked in rebuilds that were done. outcome: heard, or silent (deleted).",
+    ("profile", "outcome"),
+)
 TENDED: Final = Measure(
     "emberpool_tended_total", _C, "Chores of tending: recycled, deleted, expired, swept.", ("profile", "chore")
 )
@@ -119,7 +131,7 @@ BATCH_WORST_WAIT: Final = Measure(
 MEASURES: Final = (
     CLAIMS, CLAIM_SECONDS, CLAIM_WAIT, TTFC, COMMANDS, SANDBOXES_LOST, FIRST_CONTACT_FAILURES, RECYCLES,
     QUARANTINES, RECYCLE_SECONDS, POD_STARTS, PODS, PODS_FRESH, PODS_STUCK, CEILING, WARM_TARGET, LEASES, WAITING,
-    OLDEST_WAIT, INDEX_UP, TENDED, ROLLOUTS, BATCH_WORST_WAIT,
+    OLDEST_WAIT, INDEX_UP, REBUILD_SECONDS, REBUILT_PODS, TENDED, ROLLOUTS, BATCH_WORST_WAIT,
 )  # fmt: skip
 """All of them."""
 

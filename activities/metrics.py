@@ -6,6 +6,7 @@ A worker's registry, not prometheus-client's global one: two workers in one proc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -109,6 +110,12 @@ class PoolMetrics:
         """A pod became ready, or was given up."""
         outcome = "ready" if ready else "failed"
         self.metrics.observe(measures.POD_STARTS, seconds, profile=self.profile, outcome=outcome)
+
+    def rebuilt(self, outcome: Literal["done", "lost", "failed"], seconds: float, **pods: int) -> None:
+        """A rebuild of the index ended so. If it is done, how many pods were `heard` and `silent`."""
+        self.metrics.observe(measures.REBUILD_SECONDS, seconds, profile=self.profile, outcome=outcome)
+        for word, count in pods.items():
+            self.metrics.count(measures.REBUILT_PODS, count, profile=self.profile, outcome=word)
 
     def tended(self, chores: Mapping[str, int]) -> None:
         """Tending did so many of each chore."""

@@ -12,7 +12,7 @@ from emberpool.activities.afterwards import Afterwards
 from emberpool.activities.applied import AppliedWeights
 from emberpool.activities.line import WaitingLine
 from emberpool.activities.metrics import Metrics, PoolMetrics, Stopwatch
-from emberpool.activities.rebuild import rebuild
+from emberpool.activities.rebuild import Rebuilder
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.index.contract import ClaimRequest, PoolIndex
 from emberpool.pool.model.claim import ClaimReply, Rebuilding, SandboxRef
@@ -41,6 +41,7 @@ class Pool:
     pool_key: bytes = field(repr=False)
     metrics: PoolMetrics
     afterwards: Afterwards = field(default_factory=Afterwards)
+    rebuilder: Rebuilder = field(default_factory=Rebuilder)
     gangs: Gangs | None = None
     """What connects the pods of gangs in a cluster, if the profile has `gang_peers`."""
     applied: AppliedWeights | None = None
@@ -59,7 +60,7 @@ class Pool:
         return weights.get(caller, 1)
 
     async def claim(self, ref: SandboxRef, call_limit_s: float) -> ClaimReply:
-        """Ask the index; if it was lost, see to its rebuilding and answer Rebuilding.
+        """Ask the index; if it was lost, begin its rebuilding and answer Rebuilding.
 
         Raises:
             PoolUnavailable: the index cannot be reached.
@@ -93,7 +94,7 @@ class Pool:
         )
         self.metrics.claim_answered(reply, watch.seconds, new=ref.epoch is None)
         if isinstance(reply, Rebuilding):
-            await rebuild(self)
+            self.rebuilder.begin(self)
         return reply
 
     def pod_name(self, seed: str) -> PodName:

@@ -17,7 +17,6 @@ from emberpool.activities.models import TendInput, TendOutput
 from emberpool.activities.pools import Pool, Pools
 from emberpool.activities.probe import pages, probe_idle
 from emberpool.activities.queue_share import follow_queue
-from emberpool.activities.rebuild import rebuild
 from emberpool.activities.recycle import delete, recycle
 from emberpool.activities.start import start_warm
 from emberpool.activities.sweep import sweep_lease
@@ -119,7 +118,7 @@ class Tender:
                 await self._compare(group)
                 await self._pool.index.next_chores(ROUND_S)
             except IndexRebuilding:
-                await self._quietly(lambda: rebuild(self._pool))
+                self._pool.rebuilder.begin(self._pool)
                 await asyncio.sleep(ROUND_S)
             except PoolUnavailable as error:
                 log.warning("tending %s: %s", self._pool.profile.name, error)

@@ -77,6 +77,7 @@ async def open_pools(settings: Settings, stack: AsyncExitStack, metrics: Metrics
             queue=open_queue(profile, settings, stack),
         )
         stack.push_async_callback(pool.afterwards.aclose)
+        stack.push_async_callback(pool.rebuilder.aclose)
         pools.append(pool)
     return pools
 

@@ -324,6 +324,10 @@ class PoolIndex(Protocol):
         """Take the lock of the one rebuilder."""
         ...
 
+    async def keep_rebuild_lock(self, who: str, ttl_s: float) -> bool:
+        """Hold the lock for `ttl_s` from now; zero gives it up. False if it was lost, or the index is built."""
+        ...
+
     async def rebuild(self, who: str, pods: list[RebuiltPod]) -> bool:
         """Write the index from the pods' own accounts and give it a generation; False if the lock was lost.
 

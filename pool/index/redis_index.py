@@ -214,6 +214,10 @@ class RedisIndex:
         """See PoolIndex.try_rebuild_lock. False too if the index has a generation: there is nothing to rebuild."""
         return (await self._run(Script.REBUILD_LOCK, who, max(1, milliseconds(ttl_s))))[0] == "done"
 
+    async def keep_rebuild_lock(self, who: str, ttl_s: float) -> bool:
+        """See PoolIndex.keep_rebuild_lock."""
+        return (await self._run(Script.REBUILD_KEEP, who, max(1, milliseconds(ttl_s))))[0] == "done"
+
     async def rebuild(self, who: str, pods: list[RebuiltPod]) -> bool:
         """See PoolIndex.rebuild."""
         return await rebuild_index(self.redis, self._run, self.base, who, pods)

@@ -35,11 +35,12 @@ class Script(StrEnum):
     LEASE = "lease"
     COUNTS = "counts"
     REBUILD_LOCK = "rebuild_lock"
+    REBUILD_KEEP = "rebuild_keep"
     REBUILD_PURGE = "rebuild_purge"
     REBUILD_PAGE = "rebuild_page"
 
 
-UNGATED = frozenset({Script.REBUILD_LOCK, Script.REBUILD_PURGE, Script.REBUILD_PAGE})
+UNGATED = frozenset({Script.REBUILD_LOCK, Script.REBUILD_KEEP, Script.REBUILD_PURGE, Script.REBUILD_PAGE})
 """Scripts that run without a generation, since they make one."""
 
 PRELUDE = "_prelude"

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,17 @@ from fixtures.redis import build
 from fixtures.servers import Group, Server, caught_up, cluster, cluster_url, group, in_memory
 from fixtures.waiting import wait_until
 
+from emberpool.pool.index.caller import Argument, ScriptCaller
 from emberpool.pool.index.connection import IndexRedis, connect
 from emberpool.pool.index.contract import RebuiltPod
+from emberpool.pool.index.limits import IndexLimits
+from emberpool.pool.index.rebuild import rebuild_index
 from emberpool.pool.index.redis_index import RedisIndex
+from emberpool.pool.index.scripts import Script
 from emberpool.pool.model.claim import Claimed, ClaimReply, Lost, Rebuilding, Wait
 from emberpool.pool.model.errors import PoolUnavailable
 from emberpool.pool.model.ids import BootId, PodName, PodUid
+from emberpool.pool.model.state import PodState
 
 TIMEOUT_S = 2.0
 
@@ -75,6 +81,51 @@ async def test_a_replica_that_lagged_gives_no_pod_away(tmp_path: Path) -> None:
         assert (again.pod.name, again.new) == (mine.pod.name, False)
         other = await index.claim(request("r2", "b"))
         assert not isinstance(other, Claimed) or other.pod.name != mine.pod.name
+
+
+async def test_a_rebuild_does_not_go_on_where_its_pages_are_missing(tmp_path: Path) -> None:
+    """A replica takes over that has the rebuilder's lock but not its first page: the next rebuild has all pods."""
+    async with group(tmp_path) as running, await connect(running.url, timeout_s=TIMEOUT_S) as redis:
+        index, master, replica = await before(running, redis)
+        await master.ask("DEL", f"{index.base}generation")
+        pods = [held("p1", "r1", "a", 1001), held("p2", "r2", "b", 1000)]
+
+        class FailsOver(ScriptCaller):
+            """Has the replica miss the first page, and goes on with what then is the master."""
+
+            pages = 0
+
+            async def __call__(self, script: Script, *arguments: Argument) -> Sequence[str]:
+                """Run it where the master is now."""
+                self.pages += script is Script.REBUILD_PAGE
+                if script is not Script.REBUILD_PAGE or self.pages > 2:
+                    return await super().__call__(script, *arguments)
+                if self.pages == 1:
+                    await caught_up(master, replica)
+                    replica.signal(signal.SIGSTOP)
+                    await master.ask("CLIENT", "KILL", "TYPE", "replica")
+                    return await super().__call__(script, *arguments)
+                await master.kill()
+                replica.signal(signal.SIGCONT)
+                await running.failed_over(master)
+                assert str(await replica.ask("GET", f"{index.base}rebuild_lock")).startswith("w/"), "the lock is there"
+                replies: list[Sequence[str]] = []
+
+                async def ran() -> bool:
+                    replies.append(await super(FailsOver, self).__call__(script, *arguments))
+                    return True
+
+                await wait_until(ran, 30)
+                return replies[-1]
+
+        assert await index.try_rebuild_lock("w", 30)
+        fails_over = FailsOver(redis, index.base, IndexLimits())
+        assert not await rebuild_index(redis, fails_over, index.base, "w", pods, page=1)
+        assert await index.claim(request("r3")) == Rebuilding()
+        assert await index.keep_rebuild_lock("w", 0)
+        await wait_until(lambda: index.try_rebuild_lock("again", 30), 5)
+        assert await index.rebuild("again", pods)
+        assert [pod.name for pod in await index.pods(PodState.LEASED, 10)] == ["p1", "p2"]
 
 
 async def test_an_empty_replica_starts_no_pods(tmp_path: Path) -> None:

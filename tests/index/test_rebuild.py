@@ -217,6 +217,60 @@ async def test_a_page_that_comes_twice_counts_once(index: RedisIndex) -> None:
     assert (await claimed(index, "r599", epoch=1599)).pod.name == "p599"
 
 
+class _Dies(ScriptCaller):
+    """A rebuilder's caller that dies before its second page."""
+
+    pages = 0
+
+    async def __call__(self, script: Script, *arguments: Argument) -> Sequence[str]:
+        """Run it, unless it is the second page."""
+        self.pages += script is Script.REBUILD_PAGE
+        if self.pages == 2:
+            raise ConnectionAbortedError
+        return await super().__call__(script, *arguments)
+
+
+async def test_a_crash_between_pages_leaves_nothing(index: RedisIndex) -> None:
+    """A rebuilder dies after the first of three pages: nobody is served from that, and the next one begins anew."""
+    await lose(index)
+    before = [told(f"old{number}", "held", tag_of("a"), 1000 + number, f"r{number}") for number in range(6)]
+    assert await index.try_rebuild_lock("dead", 30)
+    dies = _Dies(index.redis, index.base, IndexLimits())
+    with pytest.raises(ConnectionAbortedError):
+        await rebuild_index(index.redis, dies, index.base, "dead", before, page=2)
+    assert await index.redis.commands.zcard(f"{index.base}pods:leased") == 2, "the first page was written"
+    assert await index.claim(request("r5")) == Rebuilding()
+    assert not await index.try_rebuild_lock("w", 30)
+    assert await index.keep_rebuild_lock("dead", 0.02)  # as if its half minute were over
+    while not await index.try_rebuild_lock("w", 30):
+        assert await index.claim(request("r5")) == Rebuilding()
+    assert not await index.keep_rebuild_lock("dead", 30), "it lives, and comes too late"
+    # Since then old5 was released, old4 is another's, and the rest are gone.
+    now = [told("old5", "dirty", tag_of("a"), 1006), told("old4", "held", tag_of("b"), 2000, "r9")]
+    later = [told(f"new{number}", "clean") for number in range(3)]
+    assert await rebuild_index(index.redis, dies_not(index), index.base, "w", [*now, *later], page=2)
+    names = {state: {pod.name for pod in await index.pods(state, 10)} for state in PodState if state != "gone"}
+    found = {state: held for state, held in names.items() if held}
+    assert found == {
+        PodState.DIRTY: {"old5"},
+        PodState.LEASED: {"old4"},
+        PodState.IDLE: {"new0", "new1", "new2"},
+    }
+    assert (await index.counts()).leases == 1 and await index.lease(RequestId("r5")) is None
+    assert (await claimed(index, "r9", "b", epoch=2000)).pod.name == "old4"
+    left = [key.removeprefix(index.base) for key in await keys_of(index.redis, index)]
+    assert sorted(key for key in left if "old" in key or key.startswith("lease:")) == [
+        "lease:r9",
+        "pod:old4",
+        "pod:old5",
+    ]
+
+
+def dies_not(index: RedisIndex) -> ScriptCaller:
+    """A caller that goes on."""
+    return ScriptCaller(index.redis, index.base, IndexLimits())
+
+
 async def test_pools_do_not_meet(index: RedisIndex) -> None:
     """Another deployment or pool on the same Redis sees nothing of this one (xorbitsai/xagent#1155)."""
     await warm(index, "p1")

@@ -29,7 +29,7 @@ from emberpool.pool.index.model.ladder import Ladder
 from emberpool.pool.index.model.line import Line
 from emberpool.pool.index.model.memory import Clock, Memory, Targets
 from emberpool.pool.index.model.reads import lease_record, pod_record, pool_counts
-from emberpool.pool.index.model.rebuilding import rebuild
+from emberpool.pool.index.model.rebuilding import keep_lock, rebuild, take_lock
 from emberpool.pool.index.model.records import LIVE, Lease, Pod
 from emberpool.pool.index.model.sweeping import Sweeping
 from emberpool.pool.model.claim import ClaimReply, Holder, Rebuilding
@@ -349,11 +349,12 @@ class ModelIndex:
     async def try_rebuild_lock(self, who: str, ttl_s: float) -> bool:
         """See PoolIndex.try_rebuild_lock. False too if there is nothing to rebuild."""
         self.memory.begin()
-        if self.memory.generation or self.memory.rebuilder:
-            return False
-        self.memory.rebuilder = who
-        self.memory.keep_for("rebuild_lock:", max(1, milliseconds(ttl_s)))
-        return True
+        return take_lock(self.memory, who, milliseconds(ttl_s))
+
+    async def keep_rebuild_lock(self, who: str, ttl_s: float) -> bool:
+        """See PoolIndex.keep_rebuild_lock."""
+        self.memory.begin()
+        return keep_lock(self.memory, who, milliseconds(ttl_s))
 
     async def rebuild(self, who: str, pods: list[RebuiltPod]) -> bool:
         """See PoolIndex.rebuild."""

@@ -8,6 +8,29 @@ from emberpool.pool.model.claim import Source
 from emberpool.pool.model.state import PodState
 
 _STATES = {"clean": PodState.IDLE, "held": PodState.LEASED, "dirty": PodState.DIRTY}
+_LOCK = "rebuild_lock:"
+
+
+def take_lock(memory: Memory, who: str, ttl_ms: int) -> bool:
+    """Become the one rebuilder; False if there is one, or nothing to rebuild."""
+    if memory.generation or memory.rebuilder:
+        return False
+    memory.rebuilder = who
+    memory.keep_for(_LOCK, max(1, ttl_ms))
+    return True
+
+
+def keep_lock(memory: Memory, who: str, ttl_ms: int) -> bool:
+    """Stay it for this long; False if somebody else is, nobody, or the index is built."""
+    if memory.generation or memory.rebuilder not in (who, writing(who)):
+        return False
+    memory.keep_for(_LOCK, max(1, ttl_ms))
+    return True
+
+
+def writing(who: str) -> str:
+    """The rebuilder's name once it has begun to write: then it cannot begin again."""
+    return f"{who}/"
 
 
 def rebuild(memory: Memory, accounts: list[RebuiltPod]) -> None:
@@ -17,7 +40,7 @@ def rebuild(memory: Memory, accounts: list[RebuiltPod]) -> None:
     for told in sorted(accounts, key=lambda pod: -pod.epoch):
         _restore(memory, told)
     memory.generation, memory.rebuilder = True, ""
-    memory.ends.discard("rebuild_lock:")
+    memory.ends.discard(_LOCK)
     memory.chores += 1
 
 

@@ -1,9 +1,9 @@
 -- Write some pods from their own accounts; the last page gives the index its generation. Ungated; only for the holder of
 -- the rebuild lock. A page that comes twice, since its answer was lost, changes nothing: everything older was dropped first.
 -- KEYS[1]: generation. ARGV: 1 token of this rebuild, 2 the generation with the last page, else '', 3 pods (JSON list).
--- Replies: {'done'}, {'none'} if the lock was lost.
+-- Replies: {'done'}, {'none'} if the lock was lost, or a server has taken over that may lack earlier pages.
 
-if call('EXISTS', KEYS[1]) == 1 or call('GET', key('rebuild_lock')) ~= ARGV[1] then
+if call('EXISTS', KEYS[1]) == 1 or call('GET', key('rebuild_lock')) ~= ARGV[1] .. history() then
   return {'none'}
 end
 call('PEXPIRE', key('rebuild_lock'), limits.rebuild_ms)
