@@ -4,8 +4,8 @@ Hypothesis chooses what happens: claims, crashes between any two transitions, la
 clocks that jump, a replica that lagged, a flush. emberd, by its rules, judges every call that is delivered; after each
 step both indexes have answered and remembered the same; at the end everyone who waits must come to an end.
 
-A slice with a seed of its own runs each time. The run says it at its start and end, and so does the report of a failure;
-`--hypothesis-seed=N` runs one again, `make soak` runs a million steps.
+A slice with a seed of its own runs each time. The run says it at its start and end, and so does the report of a
+failure; `--hypothesis-seed=N` runs one again, `make soak` runs a million steps.
 """
 
 import asyncio
