@@ -1,8 +1,9 @@
-"""Real servers for every test: each fixture module starts one kind."""
+"""Real servers for every test: each fixture module starts one kind; and the seed of the run."""
 
 import signal
 
 pytest_plugins = [
+    "fixtures.seeds",
     "fixtures.redis",
     "fixtures.temporal",
     "fixtures.emberd",

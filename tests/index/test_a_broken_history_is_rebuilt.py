@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fixtures.pods import claimed, request, tag_of, warm
-from fixtures.redis import build
+from fixtures.redis import assert_keys_end, build
 from fixtures.servers import Group, Server, caught_up, cluster, cluster_url, group, in_memory
 from fixtures.waiting import wait_until
 
@@ -46,10 +46,11 @@ async def answered(index: RedisIndex, name: str, caller: str = "a") -> ClaimRepl
 
 
 async def rebuilt(index: RedisIndex, *pods: RebuiltPod) -> None:
-    """Rebuild from these accounts, with targets."""
+    """Rebuild from these accounts, with targets. Nothing of the lost index is left to live for ever."""
     assert await index.try_rebuild_lock("w", 30)
     assert await index.rebuild("w", list(pods))
     assert await index.set_targets(1, 8, 0)
+    await assert_keys_end(index.redis, index)
 
 
 async def before(running: Group, redis: IndexRedis) -> tuple[RedisIndex, Server, Server]:

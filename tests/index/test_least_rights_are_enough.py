@@ -16,7 +16,6 @@ from emberpool.pool.index.connection import connect
 from emberpool.pool.index.profile_store import ProfileStore
 from emberpool.pool.index.redis_index import RedisIndex
 from emberpool.pool.model.errors import InvalidInput
-from emberpool.pool.model.profile import Profile
 from emberpool.worker.stack.redis_server import find_redis
 
 PAGE = (Path(__file__).parents[2] / "docs" / "redis.md").read_text()
@@ -49,9 +48,6 @@ async def test_they_are_enough(find: Callable[[], Path | None], tmp_path: Path) 
         url = f"redis://{LOGIN}{server.address}/0"
         async with await connect(url) as redis, await connect(server.url) as admin:
             await main_path(redis, admin=admin)
-            store = ProfileStore(redis, "tests")
-            await store.write([Profile(name="small")])
-            assert [profile.name for profile in await store.read()] == ["small"]
         assert await server.ask("ACL", "LOG") == []
 
 

@@ -4,11 +4,11 @@ Hypothesis chooses what happens: claims, crashes between any two transitions, la
 clocks that jump, a replica that lagged, a flush. emberd, by its rules, judges every call that is delivered; after each
 step both indexes have answered and remembered the same; at the end everyone who waits must come to an end.
 
-A slice with a seed of its own runs each time; `--hypothesis-seed=N` runs one again, `make soak` runs a million steps.
+A slice with a seed of its own runs each time. The run says it at its start and end, and so does the report of a
+failure; `--hypothesis-seed=N` runs one again, `make soak` runs a million steps.
 """
 
 import asyncio
-import random
 import uuid
 from collections.abc import Coroutine
 from typing import Any
@@ -19,6 +19,7 @@ from fixtures.index_cast import weighed
 from fixtures.index_pair import Pair
 from fixtures.index_settling import settle
 from fixtures.index_world import World
+from fixtures.seeds import said, seed_of
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
@@ -87,14 +88,10 @@ class OfLittlePatience(Agreement):
 
 
 @pytest.mark.parametrize("machine", [Agreement, OfLittlePatience])
-def test_model_and_scripts_agree(
-    redis_url: str, machine: type[Agreement], pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_and_scripts_agree(redis_url: str, machine: type[Agreement], pytestconfig: pytest.Config) -> None:
     """Whatever happens, scripts and model answer and remember the same, isolation holds, and every waiter ends."""
-    given = pytestconfig.getoption("hypothesis_seed", None)
-    fresh = random.SystemRandom().randrange(2**32) if given is None else int(str(given))
-    with capsys.disabled():
-        print(f"{machine.__name__}: --hypothesis-seed={fresh}")
+    fresh = seed_of(pytestconfig)
+    print(said(fresh))  # a failure's report shows what a test printed
     run = type(machine.__name__, (machine,), {"url": redis_url})
     phases = [phase for phase in Phase if phase not in (Phase.reuse, Phase.explain)]
     run_state_machine_as_test(

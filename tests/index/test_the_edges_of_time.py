@@ -23,7 +23,7 @@ from fixtures.pods import (
     used,
     warm,
 )
-from fixtures.redis import build
+from fixtures.redis import assert_keys_end, build
 
 from emberpool.pool.index.connection import IndexRedis
 from emberpool.pool.index.contract import NotDirty, RecycleStarted
@@ -53,6 +53,7 @@ async def index(index_redis: IndexRedis) -> AsyncIterator[Turned]:
     await build(pool)
     yield pool
     assert_sound(await snapshot(pool))
+    await assert_keys_end(index_redis, pool)
     await drop(pool)
 
 

@@ -3,23 +3,49 @@
 import asyncio
 import time
 
-from fixtures.pods import claimed, released, request, warm
+from fixtures.pods import PROVED, claimed, recycling, released, request, warm
+from fixtures.waiting import wait_until
 
 from emberpool.pool.index.redis_index import RedisIndex
-from emberpool.pool.model.ids import PodName
+from emberpool.pool.model.ids import PodName, RequestId
+
+WAKES, WAKE_MS = 50, 5.0
+
+
+async def somebody_blocks(index: RedisIndex) -> bool:
+    """Whether a connection waits in Redis."""
+    info = await index.redis.commands.info("clients")  # pyright: ignore[reportUnknownMemberType]
+    return int(info["blocked_clients"]) > 0
+
+
+async def next_wake(index: RedisIndex, name: str) -> tuple[list[RequestId], float]:
+    """Who was woken, and when."""
+    woken = await index.next_wakes(name, 30)
+    return woken, time.perf_counter()
 
 
 async def test_a_wake_ends_the_wait(index: RedisIndex) -> None:
-    """A worker that blocks is told of its request as soon as that is served."""
+    """A worker that blocks in Redis is told of its request under 5 ms after the pod is freed, that included.
+
+    The best of fifty: a busy machine makes some late, but all only if no wake is sent. Each pod is freed as soon as the
+    worker is seen to block, so that one which looked again from time to time would be late each time.
+    """
     await index.set_targets(2, 1, 0)
     await warm(index, "p1")
-    await claimed(index, "r1", "z")
-    await index.claim(request("r2", waker="w1"))
-    waiting = asyncio.create_task(index.next_wakes("w1", 30))
-    await index.pod_gone(PodName("p1"), "test")
-    started = time.monotonic()
-    assert await waiting == ["r2"]
-    assert time.monotonic() - started < 5
+    await claimed(index, "r0")
+    taken_ms: list[float] = []
+    for number in range(1, WAKES + 1):
+        await index.claim(request(f"r{number}", waker="w1"))
+        waiting = asyncio.create_task(next_wake(index, "w1"))
+        await wait_until(lambda: somebody_blocks(index))
+        freed = await released(index, f"r{number - 1}")
+        started = await recycling(index, freed.pod)
+        began = time.perf_counter()
+        await index.finish_recycle(freed.pod, started.epoch, PROVED, 60.0, 1000)
+        woken, at = await waiting
+        assert woken == [f"r{number}"]
+        taken_ms.append((at - began) * 1000)
+    assert min(taken_ms) < WAKE_MS, sorted(taken_ms)
 
 
 async def test_a_wake_is_for_one_worker(index: RedisIndex) -> None:
