@@ -9,12 +9,15 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from fixtures.cluster import ClusterUp, KubernetesSite, audit_lines
+from fixtures.forwarder import forwarded
 from fixtures.kubernetes_pool import CALLER, PROFILE, cluster_profile, kubernetes_pool
 from fixtures.local import new_name
+from fixtures.metadata import metadata_server
 from fixtures.stack import Site
 from fixtures.waiting import wait_until
 from scenarios.gangs import Together
@@ -46,7 +49,6 @@ for host, port in PLACES:
     except OSError as error:
         print(host, port, "shut")
 """
-METADATA = "169.254.169.254"
 
 
 @pytest.fixture(scope="module")
@@ -75,30 +77,33 @@ async def site(policed: Cluster) -> AsyncIterator[KubernetesSite]:
 
 
 @pytest.mark.cluster
-async def test_a_sandbox_reaches_nobody(site: KubernetesSite, policed: Cluster) -> None:
-    """UKGovernmentBEIS/inspect_k8s_sandbox#214: a job that shares its pod's network reaches neither servers beside the
-    cluster (where the API server, Redis and Temporal are), nor the metadata address, nor the kubelet, nor another
-    sandbox; all but the metadata address were open before the policies were enforced. Workers reach emberd all the
-    time, and nothing else of the pod; and there is no token to be found."""
+async def test_a_sandbox_reaches_nobody(site: KubernetesSite, policed: Cluster, stack: EmbeddedStack) -> None:
+    """UKGovernmentBEIS/inspect_k8s_sandbox#214: a job that shares its pod's network reaches neither the API server, nor
+    Redis, nor Temporal, nor the metadata address, nor the kubelet, nor another sandbox; all of them were open before
+    the policies were enforced. Workers reach emberd all the time, and nothing else of the pod; and there is no token
+    to be found."""
     provider = site.make(network="open")
     first, second = await _ready(provider), await _ready(provider)
     kubelet = json.loads(policed.kubectl("get", "node", "real", "-o", "json"))["status"]["daemonEndpoints"]
-    async with _server() as port:
+    api = json.loads(policed.api.kubeconfig.read_text())["clusters"][0]["cluster"]["server"].removeprefix("https://")
+    servers = (api, urlsplit(stack.settings.redis_url).path, stack.temporal_address)
+    async with forwarded(*servers) as addresses, metadata_server() as metadata:
+        ports = [int(one.rpartition(":")[2]) for one in addresses]
         inside = [
-            (NODE_ADDRESS, port),
+            *((NODE_ADDRESS, port) for port in ports),
             (NODE_ADDRESS, kubelet["kubeletEndpoint"]["Port"]),
             (second[1], PORT),
-            (METADATA, 80),
+            metadata,
         ]
         knock = f"PLACES = {inside!r}\n{KNOCK}"
         job = f"python3 - <<'END'\n{knock}END\nls /var/run/secrets 2>&1; env"
         before = await site.job(first[0], job)
-        assert [line.split()[2] for line in before.splitlines()[:4]] == ["open", "open", "open", "shut"], before
+        assert [line.split()[2] for line in before.splitlines()[:6]] == ["open"] * 6, before
         policed.rules.apply()
         after = await site.job(first[0], job)
-        assert [line.split()[2] for line in after.splitlines()[:4]] == ["shut"] * 4, after
+        assert [line.split()[2] for line in after.splitlines()[:6]] == ["shut"] * 6, after
         assert "token" not in after.lower() and "KUBERNETES" not in after
-        from_worker = f"PLACES = {[(first[1], PORT), (first[1], 22), (NODE_ADDRESS, port)]!r}\n{KNOCK}"
+        from_worker = f"PLACES = {[(first[1], PORT), (first[1], 22), (NODE_ADDRESS, ports[0])]!r}\n{KNOCK}"
         said = await asyncio.to_thread(
             policed.kubectl, "exec", "--namespace", WORKERS, "worker", "--", "python3", "-c", from_worker
         )
@@ -318,14 +323,6 @@ async def _ready(provider: KubernetesProvider) -> tuple[PodName, str]:
     facts = await provider.wait_ready(name, 60)
     assert facts.phase is Phase.READY, facts
     return name, facts.endpoint.removeprefix("http://").rpartition(":")[0]
-
-
-@asynccontextmanager
-async def _server() -> AsyncGenerator[int]:
-    """Something that listens beside the cluster, where its pods reach it."""
-    server = await asyncio.start_server(lambda _, writer: writer.close(), NODE_ADDRESS, 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
 
 
 def _worker() -> dict[str, object]:

@@ -1,5 +1,8 @@
 """Images that have neither emberd nor Python: both are mounted into their pods, whatever their C library."""
 
+import asyncio
+import errno
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,23 @@ from fixtures.local import new_name
 from testcluster.injected_image import EMBERD_IMAGE, GLIBC_IMAGE, LOADER, MUSL_IMAGE, write_injected_images
 
 from emberpool.pool.model.pod import Phase
-from emberpool.pool.providers.kubernetes.injection import HOME
+from emberpool.pool.providers.kubernetes.injection import EMBERD, HOME, OWN_PYTHON
 from emberpool.pool.providers.kubernetes.provider import KubernetesProvider
 
 pytestmark = pytest.mark.cluster
 IMAGES = {"base": GLIBC_IMAGE, "musl": MUSL_IMAGE}
+WRITE = f"""
+import json
+def refused(path):
+    try:
+        open(path, "ab").close()
+    except OSError as error:
+        return error.errno
+    return 0
+places = {{"emberd": {EMBERD!r}, "new": "{HOME}/new", "beside": "/beside"}}
+print(json.dumps({{name: refused(path) for name, path in places.items()}}))
+"""
+"""Opens files for writing in the mount, and beside it; the errors' numbers, 0 for none."""
 GVISOR = {"runtime_class": "gvisor", "boundary": "gvisor", "scratch_mb": 64}
 
 
@@ -61,8 +76,13 @@ async def test_what_is_mounted_cannot_be_written(kubernetes_site: KubernetesSite
     assert (await provider.wait_ready(name, 30)).phase is Phase.READY
     (mount,) = [one for one in _mounts(await kubernetes_site.pod(name)) if one["mountPath"] == HOME]
     assert mount["readOnly"] is True
+    own = kubernetes_site.cluster.own
+    assert own is not None
+    tried = ("exec", name, "--", *OWN_PYTHON, "-I", "-c", WRITE)
+    said = await asyncio.to_thread(own.kubectl, *tried)
+    assert json.loads(said) == {"emberd": errno.EROFS, "new": errno.EROFS, "beside": 0}, "as the container's own root"
     _, epoch = await kubernetes_site.address(name, provider)
-    await provider.swap(name, "base", epoch)
+    assert await provider.swap(name, "base", epoch) == ""
     facts = await provider.wait_ready(name, 30)
     assert facts.phase is Phase.READY and facts.image == "base", facts
 

@@ -150,3 +150,4 @@ async def test_no_boundary_no_pod(kubernetes_site: KubernetesSite) -> None:
     facts = await provider.wait_ready(PodName(name), 30)
     assert (facts.phase, facts.tier) == (Phase.FAILED, None), facts
     assert facts.reason.startswith("exited: status 2"), facts
+    assert "CAP_SYS_ADMIN in the initial user namespace" in facts.reason, "emberd's own judgement, and no other mistake"
