@@ -1,6 +1,7 @@
 """Runs the measurements on an embedded stack of this machine, and prints what came of them.
 
-python benchmarks/bench.py [warm_call] [index] [index_scale] [index_load] [recycle] [exec] [--quick] [--json FILE]
+python benchmarks/bench.py [warm_call] [index] [index_scale] [index_load] [recycle] [exec]
+    [--quick] [--check] [--json FILE]
 """
 
 import argparse
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH leaves it out
 
@@ -58,7 +60,18 @@ def show(measured: Measured) -> None:
     for row in measured.rows:
         table.add_row(*row)
     out.print(table)
+    for line, _ in measured.judged():
+        out.print(line, highlight=False)
     out.print(f"{measured.setting}\n")
+
+
+def as_json(measured: Measured) -> dict[str, Any]:
+    """The figures, with what is asked of them and whether it holds."""
+    asked = [
+        {**dataclasses.asdict(bound), "line": line, "holds": holds}
+        for bound, (line, holds) in zip(measured.bounds, measured.judged(), strict=True)
+    ]
+    return {**dataclasses.asdict(measured), "bounds": asked}
 
 
 def machine() -> dict[str, str | int]:
@@ -82,14 +95,19 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all by default")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: to see that it works, not to quote")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a figure is not as asked")
     given = parser.parse_args()
     unknown = set(given.names) - set(NAMES)
     if unknown:
         parser.error(f"no such measurement: {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
     all_measured = asyncio.run(run(given.names or NAMES, given.quick))
     if given.json is not None:
-        data = {"machine": machine(), "measured": [dataclasses.asdict(measured) for measured in all_measured]}
+        data = {"machine": machine(), "measured": [as_json(measured) for measured in all_measured]}
         given.json.write_text(json.dumps(data, indent=2) + "\n")
+    missed = [line for measured in all_measured for line, holds in measured.judged() if not holds]
+    if given.check and missed:
+        print(f"{len(missed)} missed:", *missed, sep="\n  ", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -6,7 +6,7 @@ import time
 import uuid
 from contextlib import AsyncExitStack
 
-from figures import Measured, ms, quantile
+from figures import Bound, Measured, ms, quantile
 from recycle_time import wait_ready
 
 from emberpool.activities.pools import Pool
@@ -20,6 +20,7 @@ from emberpool.worker.settings import Settings
 NAME = "exec"
 ARGV = ("/bin/true",)
 AT_ONCE_PER_POD = 10
+BOUNDS = (Bound("over_direct_p50_ms", 1.5),)
 TAG = Tag("e" * 32)
 SETTING = (
     "Real: local pods with their emberds, /bin/true. Direct: subprocess.run of the same with three pipes, in the "
@@ -85,4 +86,4 @@ def report(direct: list[float], through: list[float], together: list[float], pod
         (name, *(ms(quantile(times, share)) for share in (0.1, 0.5, 0.9, 0.99))) for name, times in rows.items()
     )
     title = "a trivial command, started directly and through emberd"
-    return Measured(NAME, title, SETTING, ("started", "p10", "p50", "p90", "p99"), table, figures)
+    return Measured(NAME, title, SETTING, ("started", "p10", "p50", "p90", "p99"), table, figures, BOUNDS)

@@ -6,6 +6,22 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class Bound:
+    """What is asked of one figure."""
+
+    figure: str
+    """Its name in the figures."""
+    limit: float
+    unit: str = "ms"
+    at_least: bool = False
+    """Whether more is better."""
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is as asked; none, as of a share that nothing fell into, is not."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+@dataclass(frozen=True)
 class Measured:
     """One measurement's outcome."""
 
@@ -17,6 +33,20 @@ class Measured:
     rows: tuple[tuple[str, ...], ...]
     figures: dict[str, float] = field(default_factory=dict[str, float])
     """Numbers by name, the unit in the name."""
+    bounds: tuple[Bound, ...] = ()
+
+    def judged(self) -> list[tuple[str, bool]]:
+        """What is asked of each figure that has a bound, in a line, and whether it holds."""
+        found: list[tuple[str, bool]] = []
+        for bound in self.bounds:
+            value, most = self.figures[bound.figure], "at least" if bound.at_least else "at most"
+            unit = "" if bound.unit == "x" else f" {bound.unit}"
+            held = bound.holds(value)
+            line = (
+                f"{bound.figure}: {value:.2f}{unit}; asked: {most} {bound.limit:g}{unit}, {'ok' if held else 'missed'}"
+            )
+            found.append((line, held))
+        return found
 
 
 def quantile(values: Sequence[float], share: float) -> float:

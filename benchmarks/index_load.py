@@ -4,7 +4,7 @@ import asyncio
 import time
 import uuid
 
-from figures import Measured, ms, quantile
+from figures import Bound, Measured, ms, quantile
 from load_jobs import LINE_TAG, PROVED, Job, Timings, request
 from load_processes import Herd, herd
 from machine_pace import Pace, watched
@@ -21,6 +21,14 @@ RATES = (500, 1_000, 2_000)
 PROCESSES = 2
 PODS = 1_000
 BURST, BURSTS = 300, 10
+BOUNDS = (
+    Bound("claim_p99_ms_offer_2000_per_s", 20),
+    Bound("answered_per_s_offer_2000_per_s", 0.98 * 2_000, "/s", at_least=True),
+    Bound(f"burst_worker_p99_ms_{PROCESSES}_processes", 100),
+    Bound("wake_p50_ms_finish_recycle", 5),
+    Bound("wake_p50_ms_pod_gone", 5),
+)
+"""An open loop's last answers come after its last offer: a little less than what was offered is all of it."""
 SETTING = (
     "Real: Redis and the index's scripts; pods are records only. An open loop: each claim has its time, a release"
     f" follows its answer, and latency counts from the scheduled time, from {PROCESSES} processes. Nothing: as "
@@ -65,7 +73,7 @@ async def measure(redis_url: str, seconds: float) -> Measured:
                 )
             )
     header = ("offered", "per second", "answered", "p50", "p99", "steady p99", "steady", "Redis CPU", "a script")
-    return Measured(NAME, "index alone, at a given rate", SETTING, header, tuple(rows), figures)
+    return Measured(NAME, "index alone, at a given rate", SETTING, header, tuple(rows), figures, BOUNDS)
 
 
 async def _offered(clients_of: Herd, redis: IndexRedis, job: Job) -> tuple[tuple[str, ...], dict[str, float]]:

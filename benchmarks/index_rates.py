@@ -5,7 +5,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from figures import Measured, ms, quantile
+from figures import Bound, Measured, ms, quantile
 
 from emberpool.pool.index.connection import connect
 from emberpool.pool.index.contract import ClaimRequest, RebuiltPod, RecycleStarted, Released
@@ -16,6 +16,7 @@ from emberpool.pool.model.recycle import Attestation, RecycleTier
 
 NAME = "index"
 PODS = 1000
+BOUNDS = (Bound("claim_p50_ms_1_clients", 1),)
 SETTING = (
     "Real: Redis and the index's scripts; pods are records only. A closed loop per client, each with a connection of "
     "its own, all in one Python process, which is the bottleneck at 16. A cycle: claim, release, begin and finish of "
@@ -47,7 +48,7 @@ async def measure(redis_url: str, cycles: int) -> Measured:
                 figures[f"{name}_{told}_ms_{clients}_clients"] = quantile(values, share)
         rows.append(tuple(row))
     header = ("clients", "cycles", "claim p50", "claim p99", "release p50", "release p99")
-    return Measured(NAME, f"index alone, {PODS} pods", SETTING, header, tuple(rows), figures)
+    return Measured(NAME, f"index alone, {PODS} pods", SETTING, header, tuple(rows), figures, BOUNDS)
 
 
 async def _run(redis_url: str, clients: int, cycles: int) -> tuple[Timings, float]:

@@ -2,7 +2,7 @@
 
 import uuid
 
-from figures import Measured, ms, quantile
+from figures import Bound, Measured, ms, quantile
 from load_jobs import LINE_TAG, Job, Timings, request
 from load_processes import herd
 from record_pools import account, build, fill
@@ -15,13 +15,19 @@ from emberpool.pool.model.ids import RequestId
 NAME = "index_scale"
 SMALL, LARGE, WAITERS = 1_000, 100_000, 10_000
 CLIENTS = (1, 16, 256)
+NEW_CALLERS = 500
+"""Each uses up a fresh pod: fewer than the small pool has, so that both have some to the end."""
+BOUNDS = (Bound("claim_and_release_large_over_small", 1.5, "x"), Bound("new_callers_large_over_small", 1.5, "x"))
 PROCESSES = 2
 ROUNDS = 5
 """The pools are measured by turns, so that what else the machine does falls on all of them."""
 SETTING = (
     "Real: Redis and the index's scripts; pods are records only. A closed loop per client, each with a bare connection "
     f"of its own, from {PROCESSES} processes (workers are many). A cycle: claim, release, begin and finish of the "
-    "recycle. With waiters: a claim enters the line, a lease is released, and its pod goes to the line's head."
+    "recycle. "
+    "New callers: one client, each claim of a caller that was never there, which takes a pod that nobody has used; "
+    "else each client takes its own pod again. "
+    "With waiters: a claim enters the line, a lease is released, and its pod goes to the line's head."
 )
 
 
@@ -35,6 +41,11 @@ async def measure(redis_url: str, cycles: int) -> Measured:
         await fill(RedisIndex(redis, "bench", f"{mark}-{SMALL}"), SMALL)
         await fill(RedisIndex(redis, "bench", f"{mark}-{LARGE}"), LARGE)
         await _fill_line(RedisIndex(redis, "bench", f"{mark}-line"))
+        new = max(1, min(cycles, NEW_CALLERS) // ROUNDS)
+        for _ in range(ROUNDS):
+            for size in (SMALL, LARGE):
+                job = Job(redis_url, f"{mark}-{size}", "cycle_new", 0, 1, new)
+                _add(shown.setdefault((f"{size:,} pods, new callers", 1), Timings()), await clients_of.run(job))
         for clients in CLIENTS:
             for _ in range(ROUNDS):
                 for kind, (pool, act) in pools.items():
@@ -64,12 +75,13 @@ def _measured(shown: dict[tuple[str, int], Timings]) -> Measured:
                 row.append(ms(quantile(values, share)))
                 figures[f"{what}_{told}_ms_{name}"] = quantile(values, share)
         rows.append(tuple(row))
-    small, large = (_both(shown[f"{size:,} pods", 1]) for size in (SMALL, LARGE))
-    figures["claim_and_release_large_over_small"] = large / small
-    blank = ("", "", "")
-    rows.append((f"{LARGE // SMALL}x the pods, one client", "1", f"{large / small:.2f}x", "", *blank))
+    blank = ("", "", "", "")
+    for kind, name in (("", "claim_and_release"), (", new callers", "new_callers")):
+        small, large = (_both(shown[f"{size:,} pods{kind}", 1]) for size in (SMALL, LARGE))
+        figures[f"{name}_large_over_small"] = large / small
+        rows.append((f"{LARGE // SMALL}x the pods, one client{kind}", "1", f"{large / small:.2f}x", *blank))
     header = ("pool", "clients", "cycles", "claim p50", "claim p99", "release p50", "release p99")
-    return Measured(NAME, "index alone, by size", SETTING, header, tuple(rows), figures)
+    return Measured(NAME, "index alone, by size", SETTING, header, tuple(rows), figures, BOUNDS)
 
 
 def _both(timings: Timings) -> float:

@@ -38,7 +38,8 @@ class Job:
     url: str
     pool: str
     act: str
-    """`cycle`: claim, release, recycle. `line`: enter the line, release what is held, serve the line. `offer`: claim
+    """`cycle`: claim, release, recycle. `cycle_new`: the same, each by a new caller.
+    `line`: enter the line, release what is held, serve the line. `offer`: claim
     and release at a given rate, whether or not the last ones were answered; `offer_all`: and recycle; `offer_ping`: two
     calls that do nothing. `burst`: one claim of each client, all at once; `burst_worker`: the same through the
     connections that a worker has."""
@@ -124,6 +125,14 @@ async def _cycle(index: LeanIndex, number: int, job: Job, timings: Timings) -> N
         await recycle(index, await _claim_and_release(index, tag_of(number), f"bench/{number}", began, timings))
 
 
+async def _cycle_new(index: LeanIndex, number: int, job: Job, timings: Timings) -> None:
+    """Each claim has a new caller, and takes a pod that nobody has used."""
+    for _ in range(job.cycles):
+        caller = uuid.uuid4().hex
+        began = time.perf_counter()
+        await recycle(index, await _claim_and_release(index, Tag(caller), f"bench/{caller}", began, timings))
+
+
 class _Line:
     """A pool whose pods are all held, and whose line stays as long as it is: each claim enters at its end, each release
     serves its head."""
@@ -205,6 +214,7 @@ async def _offer(indexes: list[LeanIndex], job: Job, timings: Timings) -> None:
 _LINE = _Line()
 _CLOSED: dict[str, Callable[[LeanIndex, int, Job, Timings], Awaitable[None]]] = {
     "cycle": _cycle,
+    "cycle_new": _cycle_new,
     "line": _LINE.act,
     "burst": _burst,
 }

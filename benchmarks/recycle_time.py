@@ -5,7 +5,7 @@ import time
 import uuid
 from contextlib import AsyncExitStack
 
-from figures import Measured, ms, quantile
+from figures import Bound, Measured, ms, quantile
 
 from emberpool.activities.pools import Pool
 from emberpool.pool.client.emberd_client import LeaseProof
@@ -18,6 +18,7 @@ from emberpool.worker.settings import Settings
 
 NAME = "recycle"
 FILES = 20_000
+BOUNDS = (Bound("after_nothing_p50_ms", 10), Bound("after_files_p50_ms", 25))
 TAG = Tag("b" * 32)
 SETTING = (
     "Real: a local pod with its emberd. Timed by the caller: one signed request over a unix socket, from sending to "
@@ -87,5 +88,5 @@ def report(times: dict[str, list[float]]) -> Measured:
         word = "files" if job != "nothing" else "nothing"
         figures |= {f"after_{word}_p50_ms": quantile(values, 0.5), f"after_{word}_max_ms": max(values)}
     return Measured(
-        NAME, "recycle of a pod", SETTING, ("the job wrote", "times", "p50", "p90", "max"), tuple(rows), figures
+        NAME, "recycle of a pod", SETTING, ("the job wrote", "times", "p50", "p90", "max"), tuple(rows), figures, BOUNDS
     )

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 
 from calls_workflow import WARM_CALLS, CallsInput, CallsOutput, WarmCalls, empty
-from figures import Measured, ms, quantile
+from figures import Bound, Measured, ms, quantile
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -15,6 +15,7 @@ from emberpool.worker.plugin import EmberpoolPlugin
 from emberpool.worker.stack.embedded import EmbeddedStack
 
 NAME = "warm_call"
+BOUNDS = (Bound("difference_p50_ms", 5),)
 WARM_S = 60.0
 """Within this many seconds the pod must be there."""
 SETTING = (
@@ -72,4 +73,6 @@ def report(output: CallsOutput) -> Measured:
         figures |= {f"empty_{name}_ms": bare, f"warm_{name}_ms": warm, f"difference_{name}_ms": warm - bare}
         figures[f"ratio_{name}"] = warm / bare
     header = ("", "empty activity", "warm call of `true`", "difference", "ratio")
-    return Measured(NAME, f"warm tool call, {len(output.warm_ms)} of each", SETTING, header, tuple(rows), figures)
+    return Measured(
+        NAME, f"warm tool call, {len(output.warm_ms)} of each", SETTING, header, tuple(rows), figures, BOUNDS
+    )

@@ -1,7 +1,7 @@
-"""Where a cancellation reaches redis-py itself, it never makes another call get the reply of the one that was cancelled.
+"""Where a cancellation reaches redis-py itself, no other call gets the reply of the one that was cancelled.
 
-Seen in redis/redis-py#2624: a cancel after the request and before the reply left the reply in the socket, and each later
-call on that connection got the one before. Calls that travel together are shielded; those here are not.
+Seen in redis/redis-py#2624: a cancel after the request and before the reply left the reply in the socket, and each
+later call on that connection got the one before. Calls that travel together are shielded; those here are not.
 """
 
 import asyncio
