@@ -6,7 +6,7 @@ later call on that connection got the one before. Calls that travel together are
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -50,7 +50,7 @@ async def cancelled_at_any_moment(proxy: SlowProxy, ask: Ask) -> None:
 
 
 @asynccontextmanager
-async def node_behind_a_proxy(folder: Path) -> AsyncIterator[tuple[SlowProxy, str]]:
+async def node_behind_a_proxy(folder: Path) -> AsyncGenerator[tuple[SlowProxy, str]]:
     """A Cluster of one node, which names the proxy's port as its own."""
     async with AsyncExitStack() as stack:
         node = await stack.enter_async_context(Server(folder, *in_memory(), "cluster-enabled yes", "cluster-port 0"))

@@ -43,7 +43,9 @@ async def both_warm(site: Site) -> bool:
 
 async def first_taken(site: Site) -> PodRecord:
     """The fresh pod that the next claim takes: the newest."""
-    (name,) = await site.index.redis.commands.zrevrange(f"{site.index.base}fresh", 0, 0)
+    (name,) = await site.index.redis.commands.zrevrange(  # pyright: ignore[reportUnknownMemberType]
+        f"{site.index.base}fresh", 0, 0
+    )
     return next(pod for pod in await site.index.pods(PodState.IDLE, 10) if pod.name == name)
 
 
