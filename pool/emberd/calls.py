@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from emberpool.pool.emberd import exec_request, filecalls, netns, steering
+from emberpool.pool.emberd import exec_request, filecalls, netns, steering, tasks
 from emberpool.pool.emberd.config import Config, RoomSpec
 from emberpool.pool.emberd.exec_request import Request
 from emberpool.pool.emberd.execution import Execution
@@ -62,6 +62,7 @@ class Calls:
             self.executions,
             keeper.shape.memory_mb,
             config.room.limits.disk_mb,
+            tasks.most(config.room),
             keeper.written_folders,
             lambda: layers.bytes_used,
         )

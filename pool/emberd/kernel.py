@@ -94,6 +94,11 @@ def mount(source: Optional[str], target: str, kind: Optional[str], flags: int = 
     )
 
 
+def unmount(target: str) -> None:
+    """umount2(2), lazily: files of it that are open stay usable."""
+    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"unmount {target}")
+
+
 def raise_loopback() -> None:
     """Bring up the loopback of a network namespace that is new: its only device, and down at first.
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 if TYPE_CHECKING:
     from emberpool.pool.emberd.execution import Execution
 
+TOO_MANY_TASKS = "too_many_tasks"
+"""Reason of a kill, never told as an outcome."""
+
 
 def result_of(execution: "Execution", status: Optional[int], reason: Optional[str], survivors: bool) -> Dict[str, Any]:
     """The result of an execution that is over. The caller holds its lock.
@@ -52,6 +55,11 @@ def _end(
     """From the wait status, and from whether we were the ones who killed it."""
     if status is not None and os.WIFEXITED(status):
         return "exited", os.WEXITSTATUS(status), None
+    if reason == TOO_MANY_TASKS:
+        # No outcome of its own: workers know a command's end by SIGKILL, whichever version they are of.
+        told = execution.stderr if execution.request.tty is None else execution.stdout
+        told.add(b"emberd: killed: the jobs of this sandbox had more processes and threads than its limit allows\n")
+        return "signaled", None, int(signal.SIGKILL)
     if reason is not None:
         return reason, None, int(signal.SIGKILL)
     if status is not None:

@@ -10,13 +10,20 @@ import signal
 import socket
 from typing import Any, Dict, List, Set
 
-from emberpool.pool.emberd import channel, identity, ipc, kernel, roomfiles, roomroot, seccomp, shim, tree, wakeup
+from emberpool.pool.emberd import (
+    channel,
+    identity,
+    ipc,
+    kernel,
+    roomfiles,
+    roomroot,
+    seccomp,
+    shim,
+    tasks,
+    tree,
+    wakeup,
+)
 from emberpool.pool.emberd.config import RoomSpec
-
-OWN_TASKS = 64
-"""Room for emberd's own threads and processes, which have the same user as jobs."""
-DRIFT = 1024
-"""Room for what the user of a plain pod starts elsewhere during a lease."""
 
 
 def serve(sock: socket.socket, folder: str, spec: RoomSpec) -> None:
@@ -62,9 +69,7 @@ def _namespace(kind: str) -> int:
 class _Init:
     def __init__(self, sock: socket.socket, home: roomroot.Home, spec: RoomSpec) -> None:
         self._sock, self._home, self._spec = sock, home, spec
-        self._other_tasks = OWN_TASKS
-        if spec.mode == "plain":  # there the user is shared with whatever else it runs on this host
-            self._other_tasks = tree.tasks_of_user() + OWN_TASKS + DRIFT
+        self._other_tasks = tasks.others(spec)
         self._own: Set[int] = set()
         """Shims and file workers; any other child is an orphan."""
 

@@ -6,6 +6,8 @@ import time
 from typing import Dict, Iterable, List, NamedTuple, Set
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+_THREADS = 17
+"""Field of /proc/PID/stat, counted from the state."""
 
 
 class Process(NamedTuple):
@@ -13,6 +15,7 @@ class Process(NamedTuple):
 
     parent: int
     state: str
+    threads: int = 1
 
 
 def table() -> Dict[int, Process]:
@@ -27,8 +30,8 @@ def table() -> Dict[int, Process]:
         except OSError:
             continue  # it ended meanwhile
         # The name in parentheses may hold anything, spaces and parentheses too.
-        state, parent = text[text.rindex(b")") + 2 :].split()[:2]
-        found[int(name)] = Process(int(parent), state.decode("ascii"))
+        fields = text[text.rindex(b")") + 2 :].split()
+        found[int(name)] = Process(int(fields[1]), fields[0].decode("ascii"), int(fields[_THREADS]))
     return found
 
 

@@ -1,7 +1,7 @@
-"""Holds the jobs of a room together under the pod's limits of memory and disk.
+"""Holds the jobs of a room together under the pod's limits of memory, disk, and processes with their threads.
 
-Before the kernel would end the whole pod for its memory, and before the disk that pods share is full. And to their time
-limits, while no thread can be started that would.
+Before the kernel would end the whole pod for its memory, before the disk that pods share is full, and where the kernel
+itself counts no processes. And to their time limits, while no thread can be started that would.
 """
 
 import threading
@@ -11,6 +11,7 @@ from emberpool.pool.emberd import tree
 from emberpool.pool.emberd.diskusage import DiskUsage
 from emberpool.pool.emberd.execution import Execution
 from emberpool.pool.emberd.executions import Executions
+from emberpool.pool.emberd.outcome import TOO_MANY_TASKS
 
 EVERY_S = 0.05
 
@@ -23,12 +24,13 @@ class Watchdog:
         executions: Executions,
         memory_mb: int,
         disk_mb: int,
+        tasks: int,
         written: Callable[[], List[str]],
         taken: Callable[[], int],
     ) -> None:
-        """`written`: the folders that jobs write to now; empty while there is no room. `taken`: bytes of the limit that
-        their layers have."""
-        self._executions, self._limit = executions, memory_mb * 1024 * 1024
+        """`tasks`: the most processes and threads. `written`: the folders that jobs write to now; empty while there is
+        no room. `taken`: bytes of the limit that their layers have."""
+        self._executions, self._limit, self._tasks = executions, memory_mb * 1024 * 1024, tasks
         self._disk, self._written, self._taken = DiskUsage(disk_mb * 1024 * 1024), written, taken
         self._busy = threading.Event()
         threading.Thread(target=self._loop, name="watchdog", daemon=True).start()
@@ -59,12 +61,17 @@ class Watchdog:
         processes = tree.table()
         pids_of = [(execution, execution.pid) for execution in alive]
         trees = [(execution, tree.descendants([pid], processes)) for execution, pid in pids_of if pid is not None]
+        self._count([(execution, sum(processes[pid].threads for pid in pids)) for execution, pids in trees])
         self._look_at_disk(trees)
         if sum(tree.resident(pid) for _, pids in trees for pid in pids) <= self._limit:
             return  # the cheap upper bound is enough nearly always
         held = [(sum(tree.private(pid) for pid in pids), execution) for execution, pids in trees]
         if sum(size for size, _ in held) > self._limit:
             max(held, key=lambda item: item[0])[1].kill("oom_killed")
+
+    def _count(self, tasks: "List[Tuple[Execution, int]]") -> None:
+        if sum(count for _, count in tasks) > self._tasks:
+            max(tasks, key=lambda item: item[1])[0].kill(TOO_MANY_TASKS)
 
     def _look_at_disk(self, trees: "List[Tuple[Execution, List[int]]]") -> None:
         """Who filled it cannot be told, since writers come and go: all that runs ends."""

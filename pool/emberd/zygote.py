@@ -11,9 +11,9 @@ import signal
 import socket
 import time
 import traceback
-from typing import Any, Callable, Dict, NoReturn, Set, Tuple
+from typing import Any, Callable, Dict, NoReturn, Optional, Set, Tuple
 
-from emberpool.pool.emberd import channel, identity, kernel, room_init, tree, wakeup
+from emberpool.pool.emberd import channel, identity, kernel, room_init, taskgroup, tree, wakeup
 from emberpool.pool.emberd.config import Limits, RoomSpec
 from emberpool.pool.emberd.removal import remove_tree
 from emberpool.pool.emberd.roomroot import why_no_rooms
@@ -105,6 +105,8 @@ class _Zygote:
         self._inits: Dict[int, int] = {}
         """Wait status of every init that ended, by PID, until it was asked for; -1 while it runs."""
         self._deleters: Set[int] = set()
+        self._group: Optional[int] = None
+        """What bounds the number of processes where no limit of a user's does; see taskgroup.py."""
 
     def loop(self) -> None:
         ended = wakeup.on_child_end()
@@ -147,6 +149,8 @@ class _Zygote:
 
     def _make(self, folder: str, fd: int, spec: RoomSpec) -> int:
         """Fork a room's init. With namespaces its PID is 1 in there; the PID returned is ours."""
+        if self._group is None:
+            self._group = taskgroup.opened(folder, self._spec)
         pid = kernel.fork_into(kernel.CLONE_NEWPID) if self._spec.mode == "namespaces" else os.fork()
         if pid == 0:
             self._become_init(folder, fd, spec)
@@ -158,6 +162,7 @@ class _Zygote:
         try:
             wakeup.forget()
             self._sock.close()
+            taskgroup.join(-1 if self._group is None else self._group)
             room_init.serve(socket.socket(fileno=fd), folder, spec)
             status = 0
         finally:

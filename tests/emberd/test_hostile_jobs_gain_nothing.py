@@ -1,6 +1,6 @@
 """Whatever a job tries, its pod serves on, and the next job of the same caller finds a room as new as the first one.
 
-In pods of every kind that one machine can make; gVisor's want `runsc` on PATH or in RUNSC.
+In pods of every kind that one machine can make; gVisor's want `runsc` in RUNSC, on PATH, or the test cluster's.
 """
 
 import os
