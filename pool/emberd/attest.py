@@ -3,7 +3,7 @@
 import os
 from typing import Dict, List, Optional, Set
 
-from emberpool.pool.emberd import sockets, tree
+from emberpool.pool.emberd import guard, sockets, tree
 from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.emberd.room import Room, Scratch
 from emberpool.pool.emberd.roomroot import mounted
@@ -16,6 +16,8 @@ class Attestor:
     def __init__(self, mode: str, zygote_pid: int, scratch: Scratch, gpus: Gpus, sweep: Optional[Sweep] = None) -> None:
         self._mode, self._zygote, self._scratch, self._gpus = mode, zygote_pid, scratch, gpus
         self.sweep = sweep
+        self._proves_start = guard.in_gvisor()
+        """After a bomb of processes its kernel may refuse the next command its own."""
         self._before: Set[sockets.Waiting] = set()
         self._mounts: List[str] = []
 
@@ -49,6 +51,8 @@ class Attestor:
             swept = self.sweep.checks(new)
             swept["processes"] = swept["processes"] and found["processes"]
             found.update(swept, mounts=mounted() == self._mounts)
+        if self._proves_start:
+            found["new_process"] = new.proves_start()  # last: to the other checks it would be a stranger
         return found
 
     def _strangers(self, new: Room) -> List[int]:

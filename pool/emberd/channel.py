@@ -202,6 +202,15 @@ def peer_pid(sock: socket.socket, wait_s: float) -> Optional[int]:
     return None
 
 
+def first_byte(sock: socket.socket, wait_s: float) -> bytes:
+    """Wait for the byte that `peer_pid` will take, and leave it there; empty if there was none."""
+    sock.settimeout(wait_s)
+    try:
+        return sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return b""
+
+
 def ended(sock: socket.socket) -> bool:
     """Whether the other side is gone, without waiting and without taking what it said."""
     poll = select.poll()

@@ -3,6 +3,7 @@
 import os
 import socket
 import threading
+import time
 from typing import Any, Dict, List, Sequence
 
 from emberpool.pool.emberd import channel
@@ -11,6 +12,11 @@ from emberpool.pool.emberd.shims import Shims
 
 ROOM_START_S = 20.0
 FILE_CALL_S = 60.0
+PROOF_S, PROOF_EVERY_S = 2.0, 0.02
+"""Longest wait for the proof that a command can be started, and between two attempts at it: what was killed may take a
+kernel a moment to forget."""
+OF_A_COMMAND = 3
+"""Processes that there must be room for: who runs it, itself, and one that it starts."""
 
 
 class RoomError(Exception):
@@ -76,6 +82,16 @@ class Room:
             self.end()
             raise RoomError(facts["error"])
         return facts
+
+    def proves_start(self) -> bool:
+        """Whether the next command can be started, by a process that was, and by what the kernel would still allow.
+        Raises RoomError."""
+        deadline = time.monotonic() + PROOF_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            if self._link.ask({"do": "count"})["left"] >= OF_A_COMMAND and self.shims.prove(left_s):
+                return True
+            time.sleep(PROOF_EVERY_S)
+        return False
 
     def _ask_for_shim(self) -> socket.socket:
         mine, other = channel.pair()

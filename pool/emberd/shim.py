@@ -25,6 +25,8 @@ FIRST_EXTRA, IN_COMMAND = 6, 4
 """Further files are 6 to 9 in the command, the highest numbers that every shell can name. What comes beyond them is the
 shim's."""
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+READY, NO_PROCESS = b"!", b"?"
+"""What a shim says when it stands ready: the second if it was refused the process that a command would be."""
 _FROM_TERMINAL = [signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU]
 """What a terminal may send to the shim, which shares the command's process group."""
 
@@ -38,16 +40,17 @@ def stand_by(status: socket.socket, limits: Limits, other_tasks: int) -> NoRetur
     kernel.set_subreaper()
     _limit(limits, other_tasks)
     ended = wakeup.on_child_end()
-    _rehearse(ended)
+    said = READY if _rehearse(ended) else NO_PROCESS
     standing, inbox = _standing(), channel.Inbox(status)
     for _ in range(MOST_COMMANDS):
         try:
-            status.sendall(b"!")
+            status.sendall(said)
             message = _next_command(inbox)
         except (channel.Closed, OSError):
             break  # nobody needs it, or the room ends
         if not _run(message, inbox, status, ended) or _standing() != standing:
             break
+        said = READY
     os._exit(0)
 
 
@@ -68,8 +71,10 @@ def _standing() -> Tuple[Any, ...]:
     return limits, os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0), os.sched_getaffinity(0), chosen
 
 
-def _rehearse(ended: int) -> None:
-    """Go through the start and the end of a command: after a fork the first touch of every page copies it."""
+def _rehearse(ended: int) -> bool:
+    """Go through the start and the end of a command: after a fork the first touch of every page copies it. Whether
+    there was a process to be had for it."""
+    started = True
     one, other = channel.pair()
     with one, other:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -79,14 +84,15 @@ def _rehearse(ended: int) -> None:
         message, fds = inbox.next(), inbox.take_fds()
         try:
             _spawn(message, fds, [])
-        except OSError:
-            pass  # a folder is no program
+        except OSError as error:  # a folder is no program
+            started = error.errno not in (errno.EAGAIN, errno.ENOMEM)
         _close([null, *fds])
         watch = _Watch(-1, other, inbox, [])
         watch.report(0, watch.reap()[1])
         if select.select([ended, other.fileno()], [], [], 0)[0]:
             os.read(ended, 4096)
         channel.receive_end(one)
+    return started
 
 
 def _run(message: Dict[str, Any], inbox: channel.Inbox, status: socket.socket, ended: int) -> bool:

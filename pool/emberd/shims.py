@@ -6,7 +6,7 @@ import socket
 import threading
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from emberpool.pool.emberd import channel
+from emberpool.pool.emberd import channel, shim
 
 START_S = 15.0
 """Longest wait for a new shim to say that it stands ready; it says so before it does anything."""
@@ -67,6 +67,16 @@ class Shims:
         with self._lock:
             if not (self._new or self._tried or self._closed):
                 self._new.append(self._ask())
+
+    def prove(self, wait_s: float) -> bool:
+        """Whether a command could be started now, as a new shim has found out, which stays for the next one."""
+        sock = self._ask()
+        if channel.first_byte(sock, wait_s) != shim.READY:
+            sock.close()
+            return False
+        with self._lock:
+            self._new.append(sock)
+        return True
 
     def take(self) -> Shim:
         """One that waits for its command; the caller's from now on."""

@@ -13,10 +13,11 @@ import time
 import traceback
 from typing import Any, Callable, Dict, NoReturn, Optional, Set, Tuple
 
-from emberpool.pool.emberd import channel, identity, kernel, room_init, taskgroup, tree, wakeup
+from emberpool.pool.emberd import channel, identity, kernel, room_init, tree, wakeup
 from emberpool.pool.emberd.config import Limits, RoomSpec
 from emberpool.pool.emberd.removal import remove_tree
 from emberpool.pool.emberd.roomroot import why_no_rooms
+from emberpool.pool.emberd.taskgroup import OF_NO_GROUP, TaskGroup
 
 HELPER_S = 1.0
 """Seconds for what is done as the jobs' user; it takes some milliseconds."""
@@ -105,7 +106,7 @@ class _Zygote:
         self._inits: Dict[int, int] = {}
         """Wait status of every init that ended, by PID, until it was asked for; -1 while it runs."""
         self._deleters: Set[int] = set()
-        self._group: Optional[int] = None
+        self._group: Optional[TaskGroup] = None
         """What bounds the number of processes where no limit of a user's does; see taskgroup.py."""
 
     def loop(self) -> None:
@@ -130,6 +131,8 @@ class _Zygote:
                 reply = {"pid": self._make(message["folder"], fds[0], self._spec_of(message))}
             elif message["do"] == "end":
                 reply = {"ended": self._end(message["pid"])}
+            elif message["do"] == "count":
+                reply = {"left": OF_NO_GROUP if self._group is None else self._group.left()}
             elif message["do"] == "sweep":
                 self._as_job(identity.remove_ipc)
             else:
@@ -150,7 +153,7 @@ class _Zygote:
     def _make(self, folder: str, fd: int, spec: RoomSpec) -> int:
         """Fork a room's init. With namespaces its PID is 1 in there; the PID returned is ours."""
         if self._group is None:
-            self._group = taskgroup.opened(folder, self._spec)
+            self._group = TaskGroup(folder, self._spec)
         pid = kernel.fork_into(kernel.CLONE_NEWPID) if self._spec.mode == "namespaces" else os.fork()
         if pid == 0:
             self._become_init(folder, fd, spec)
@@ -162,7 +165,8 @@ class _Zygote:
         try:
             wakeup.forget()
             self._sock.close()
-            taskgroup.join(-1 if self._group is None else self._group)
+            if self._group is not None:
+                self._group.join()
             room_init.serve(socket.socket(fileno=fd), folder, spec)
             status = 0
         finally:

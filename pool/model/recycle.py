@@ -36,7 +36,7 @@ class Attestation(Frozen):
     tier: RecycleTier
     checks: Mapping[str, bool] = Field(default_factory=dict[str, bool])
     """processes, listeners, scratch, shared_memory, mounts, vram, manifest: true means that nothing of the kind was
-    left. `tier` stands there, as false, if the profile demands a stronger one."""
+    left; new_process: that one can be started. `tier` stands there, as false, if the profile demands a stronger one."""
     duration_ms: float = 0.0
     uses: int = 0
     """Leases that the pod has served."""
