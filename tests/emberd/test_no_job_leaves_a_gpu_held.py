@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 from fixtures.emberd import EmberdProcess, Lease, Starter, first_line, open_lease, recycled, reset
-from fixtures.nvml import FakeNvml
+from fixtures.nvml import DRIVERS_OWN, GIB, HELD, FakeNvml
 from fixtures.processes import gone, wait_until
 
 from emberpool.pool.client.emberd_client import EmberdClient
 from emberpool.pool.emberd.gpu import Gpus
 from emberpool.pool.model.command import Outcome
-
-GIB = 1 << 30
-DRIVERS_OWN = 300 << 20
 
 
 @pytest.fixture
@@ -42,14 +39,6 @@ async def test_quiet_devices_are_attested(pod: EmberdProcess, emberd_client: Emb
     assert (await lease.sh("true")).ok
     attestation = await recycled(pod, emberd_client)
     assert attestation.holds and attestation.checks["vram"]
-
-
-HELD: dict[str, dict[str, tuple[int, list[int]]]] = {
-    "leak": {"GPU_a": (DRIVERS_OWN + GIB, [77]), "GPU_b": (0, [])},
-    "process_that_outlived_its_parent": {"GPU_a": (DRIVERS_OWN, [77]), "GPU_b": (115 * GIB, [4242])},
-    "foreign_holder": {"GPU_a": (DRIVERS_OWN, [77, 4242]), "GPU_b": (0, [])},
-    "device_that_is_gone": {"GPU_a": (DRIVERS_OWN, [77])},
-}
 
 
 @pytest.mark.parametrize("after", HELD.values(), ids=HELD)

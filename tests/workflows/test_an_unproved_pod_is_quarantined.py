@@ -7,12 +7,14 @@ import time
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from fixtures.emberd import POOL_KEY, Starter
 from fixtures.leftovers import planted
+from fixtures.nvml import DRIVERS_OWN, HELD, FakeNvml
 from fixtures.pods import PROVED, claimed, recycle, released, request, warm
 from fixtures.stack import Site, running_site, site_settings
 from fixtures.waiting import wait_until
@@ -161,6 +163,32 @@ async def test_a_pod_without_a_room_to_give_goes(site: Site, pool: Pool, stack: 
     held = await used(pool)
     spoil_rooms(stack, held)
     assert (await release_request(pool, held.request)).outcome is RecycleOutcome.DRAINED
+
+
+@pytest.mark.parametrize("profile", [Profile.model_validate({"name": "py", "min_warm": 0, "isolation": "plain"})])
+@pytest.mark.parametrize("after", HELD.values(), ids=HELD)
+async def test_a_pod_with_a_gpu_that_is_still_held_goes(
+    pool: Pool, index: RedisIndex, emberds: Starter, after: dict[str, tuple[int, list[int]]]
+) -> None:
+    """A leak, a process that outlived its parent, a foreign holder, a device that is gone: the recycle drains the pod
+    and says that it is for its GPU."""
+    folder = emberds.folder() / "nvml"
+    folder.mkdir()
+    nvml = FakeNvml(folder)
+    nvml.say(GPU_a=(DRIVERS_OWN, [77]), GPU_b=(0, []))
+    emberd = emberds.start("plain", gpus={"uuids": ["GPU_a", "GPU_b"], "library": str(nvml.library)})
+    pod = emberd.address
+    await index.reserve_warm(pod.name, pool.profile.base_image)
+    await index.pod_ready(pod.name, pod.uid, pod.boot_id, pod.endpoint, pool.profile.base_image, standby=False)
+    async with EmberdClient(POOL_KEY) as client:
+        own = replace(pool, index=index, client=client, line=WaitingLine(index), pool_key=POOL_KEY)
+        held = await used(own)
+        assert held.claimed.pod.name == pod.name
+        nvml.say(**after)
+        result = await release_request(own, held.request)
+    assert (result.outcome, result.reason) == (RecycleOutcome.DRAINED, "not attested: vram")
+    assert await index.pod(pod.name) is None
+    emberd.stop()
 
 
 @pytest.mark.parametrize("profile", [Profile(name="py", min_warm=1, max_pods=2)])
