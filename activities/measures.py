@@ -141,7 +141,8 @@ LOST_REASONS: Final = frozenset(
 """Values of the label `reason`; any other is `other`."""
 
 CHECKS: Final = frozenset(
-    {"processes", "listeners", "scratch", "shared_memory", "mounts", "vram", "manifest", "new_process", "tier", "answer"}
+    ("processes", "listeners", "scratch", "shared_memory", "mounts", "vram", "manifest", "new_process")
+    + ("tier", "answer")
 )
 """Values of the label `check`; any other is `other`."""
 
