@@ -51,8 +51,10 @@ def parse_address(url: str) -> RedisAddress:
         raise ValueError(f"must begin with one of {', '.join(f'{one}://' for one in (*SERVER, SENTINEL, CLUSTER))}")
     if scheme in SERVER:
         return RedisAddress(scheme, url)
-    parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
+    # Apart from the rest: a list of hosts is no host, which some versions of urlsplit check.
+    authority, rest = _authority(url)
+    parts = urlsplit(f"{scheme}://{rest}")
+    login, _, hosts = authority.rpartition("@")
     username, _, password = login.partition(":")
     options = dict(parse_qsl(parts.query))
     unknown = set(options) - _OPTIONS[scheme]
@@ -70,6 +72,13 @@ def parse_address(url: str) -> RedisAddress:
         tls=_yes(options.pop("tls", "false")),
         options=options,
     )
+
+
+def _authority(url: str) -> tuple[str, str]:
+    """What stands between `//` and the path or query, and what follows."""
+    after = url.partition("://")[2]
+    end = min((at for at in map(after.find, "/?#") if at >= 0), default=len(after))
+    return after[:end], after[end:]
 
 
 def _node(text: str, port: int) -> tuple[str, int]:

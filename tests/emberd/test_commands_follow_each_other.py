@@ -169,7 +169,7 @@ def _run(keeper: Keeper, message: channel.Message, *wishes: channel.Message) -> 
 def test_a_wish_reaches_its_own_command_alone(keeper: Keeper) -> None:
     """One that comes with its command is done; one that comes after its end is not done to the next."""
     term: channel.Message = {"do": "signal", "signal": int(signal.SIGTERM)}
-    assert _run(keeper, _command("sleep 60"), term) == signal.SIGTERM
+    assert _run(keeper, _command("exec sleep 60"), term) == signal.SIGTERM
     channel.send_packed(keeper[0], channel.packed(term))
     assert _run(keeper, _command("sleep 0.1; exit 3")) == 3 << 8
 
