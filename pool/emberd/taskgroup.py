@@ -1,8 +1,8 @@
 """A control group of gVisor's own kernel that bounds the processes of a pod's jobs: its RLIMIT_NPROC does not reliably,
 and emberd's own count comes late. Nothing of it is on the host.
 
-Nor does the group refuse all that go beyond: gVisor asks one of a task's groups by chance, which are one for each kind
-of resource.
+Nor does the group refuse all that go beyond: with a limit of 0, some forks were seen to succeed. So what is left is
+read rather than tried.
 """
 
 import os

@@ -83,14 +83,19 @@ class _Batch(ScriptCaller):
         return await self._pipe.execute()
 
 
+def _crowd(index: RedisIndex) -> tuple[RedisIndex, _Batch]:
+    """The same index, whose claims wait to be sent together."""
+    batch, crowd = _Batch(index, Script.CLAIM), RedisIndex(index.redis, index.deployment, index.name)
+    crowd._run = batch  # pyright: ignore[reportPrivateUsage]
+    return crowd, batch
+
+
 async def test_ten_thousand_do_not_delay_one(index: RedisIndex) -> None:
     """A caller with a single request is served second, whatever another has put in line before it."""
     await index.set_targets(2, 1, 0)
     await warm(index, "p1")
     await claimed(index, "r0", "z")
-    batch = _Batch(index, Script.CLAIM)
-    crowd = RedisIndex(index.redis, index.deployment, index.name)
-    crowd._run = batch  # pyright: ignore[reportPrivateUsage]
+    crowd, batch = _crowd(index)
     for number in range(10_000):
         await crowd.claim(request(f"a{number}", wait_timeout_s=3600))
     assert {reply[0] for reply in await batch.send()} == {"wait"}
@@ -244,9 +249,7 @@ async def test_the_heaviest_starves_nobody(index: RedisIndex) -> None:
     await index.set_targets(2, 1, 0)
     await warm(index, "p1")
     await claimed(index, "r0", "z")
-    batch = _Batch(index, Script.CLAIM)
-    crowd = RedisIndex(index.redis, index.deployment, index.name)
-    crowd._run = batch  # pyright: ignore[reportPrivateUsage]
+    crowd, batch = _crowd(index)
     for number in range(1_100):
         await crowd.claim(request(f"a{number}", weight=1000))
     await batch.send()
